@@ -1,0 +1,49 @@
+// A fixed set of threads that run one parallel loop at a time.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace mference {
+
+// Workers spin briefly between loops, since a forward pass issues several hundred of them a token,
+// then sleep, so that an idle model costs nothing.
+class ThreadPool {
+ public:
+  // `threads` counts the calling thread: 1 runs everything inline.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls body(index) once for each index in [0, tasks), on any thread, and returns when all are
+  // done. Tasks are handed out in order, one at a time. One caller at a time; body must not throw.
+  void run(int tasks, const std::function<void(int)>& body);
+
+ private:
+  void work();
+  void drain(const std::function<void(int)>& body, int tasks);
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<int> next_{0};
+  std::atomic<int> active_{0};
+  std::atomic<bool> stop_{false};
+  int sleeping_ = 0;
+  int tasks_ = 0;
+  const std::function<void(int)>* body_ = nullptr;
+};
+
+// Tells the processor that this is a spin loop.
+void spin_pause();
+
+}  // namespace mference

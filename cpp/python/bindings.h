@@ -1,0 +1,11 @@
+// Each part of the core binds itself to the module.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace mference {
+
+void bind_device(pybind11::module_& module);
+void bind_operations(pybind11::module_& module);
+
+}  // namespace mference

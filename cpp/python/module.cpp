@@ -1,0 +1,10 @@
+// The Python module `mference._core`.
+#include <pybind11/pybind11.h>
+
+#include "python/bindings.h"
+
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "The C++ core of mference: devices, operations, experts and models.";
+  mference::bind_device(module);
+  mference::bind_operations(module);
+}
