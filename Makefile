@@ -1,0 +1,51 @@
+# Everything below works in a fresh clone: the first target that needs it makes .venv and builds.
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp -type f)
+BUILD_FLAGS ?=
+
+.PHONY: demo test test-all lint format bench sanitize clean
+
+demo: .venv/ready
+	$(BIN)/mference demo --tour
+
+test: .venv/ready
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-all: .venv/ready
+	$(BIN)/python -m pytest -q
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $$(find cpp -name '*.h' -o -name '*.cpp')
+
+bench: .venv/ready
+	$(BIN)/python benchmarks/affine_products.py
+	$(BIN)/python benchmarks/demo_model.py
+
+# The core's tests under sanitizers, in a build and environment of their own.
+sanitize:
+	tests/sanitize.sh $(PYTHON) address,undefined
+	tests/sanitize.sh $(PYTHON) thread
+
+clean:
+	rm -rf .venv build dist
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "mference needs Python 3.11 or newer: run 'make PYTHON=python3.12 ...'" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check \
+	  cmake ninja 'pybind11>=3.0' 'scikit-build-core>=0.11'
+
+.venv/ready: .venv/bin/python $(SOURCES)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation \
+	  $(BUILD_FLAGS) --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,92 @@
+#include "experts/streamer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace mference {
+
+ExpertStreamer::ExpertStreamer(Device& device, Reader& reader, const ExpertFiles& files, int layer,
+                               int slots)
+    : device_(device), reader_(reader), files_(files), layer_(layer), slots_(slots) {
+  const int experts = static_cast<int>(files.offsets[layer].size());
+  cache_ = std::make_unique<ExpertCache>(slots, experts);
+}
+
+ExpertStreamer::~ExpertStreamer() {
+  if (in_flight_) in_flight_->join();
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void ExpertStreamer::open() {
+  if (buffer_) return;
+  if (files_.verify) files_.verify(layer_);
+  const std::string& path = files_.paths[layer_];
+  if (slots_ == 0) {
+    resident_ = std::make_unique<MappedFile>(path);
+    buffer_ = device_.wrap(resident_->data(), resident_->size());
+    return;
+  }
+  if (fd_ < 0) fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) throw ExpertFillError("cannot open " + path + ": " + std::strerror(errno));
+  slab_ = std::make_unique<Slab>(slots_, files_.stride);
+  buffer_ = device_.wrap(slab_->data(), slab_->size());
+}
+
+std::optional<ExpertStreamer::Request> ExpertStreamer::request(std::span<const int> experts,
+                                                               std::span<const int> avoid) {
+  open();
+  Request request;
+  if (slots_ == 0) {
+    request.plan.experts.assign(experts.begin(), experts.end());
+    request.plan.hits = static_cast<int>(experts.size());
+    counters_.hits += experts.size();
+    return request;
+  }
+  // A step that was abandoned half way may have left reads behind that still write their slots.
+  if (in_flight_) in_flight_->join();
+  auto plan = cache_->plan(experts, avoid);
+  if (!plan) return std::nullopt;
+  request.plan = std::move(*plan);
+  counters_.hits += request.plan.hits;
+  counters_.misses += request.plan.misses.size();
+  counters_.evictions += request.plan.evictions;
+  if (request.plan.misses.empty()) return request;
+  std::vector<ReadRequest> reads;
+  for (const int miss : request.plan.misses) {
+    const View slot = view(request.plan, miss);
+    reads.push_back({fd_, files_.paths[layer_], files_.offsets[layer_][request.plan.experts[miss]],
+                     files_.stride, slab_->data() + slot.offset});
+  }
+  counters_.bytes_read += reads.size() * files_.stride;
+  request.fill = in_flight_ = reader_.submit(std::move(reads));
+  return request;
+}
+
+void ExpertStreamer::complete(Request& request) {
+  if (!request.fill) return;
+  const auto start = std::chrono::steady_clock::now();
+  const auto fill = std::exchange(request.fill, nullptr);
+  fill->join();
+  counters_.exposed_nanoseconds += static_cast<uint64_t>(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
+  counters_.read_nanoseconds += fill->busy_nanoseconds();
+  for (size_t i = 0; i < request.plan.misses.size(); ++i) {
+    if (fill->succeeded(i)) cache_->publish(request.plan, request.plan.misses[i]);
+  }
+  fill->wait();
+}
+
+View ExpertStreamer::view(const Plan& plan, int index) const {
+  const size_t offset = slots_ == 0 ? files_.offsets[layer_][plan.experts[index]]
+                                    : static_cast<size_t>(plan.slots[index]) * files_.stride;
+  return {buffer_.get(), offset, files_.stride};
+}
+
+}  // namespace mference

@@ -1,0 +1,61 @@
+// One token through the model. For each layer: mix (norm, projections, attention, router), then
+// the host reads the chosen experts, plans them, and reads the missing ones from disk while the
+// device runs the shared branch and the experts that are cached; then the missing ones and the
+// tail.
+#include <numeric>
+
+#include "base/stopwatch.h"
+#include "model/model.h"
+
+namespace mference {
+
+void Model::route(int layer, Pass pass) {
+  Stopwatch watch;
+  forward_->mix(*stream_, layer, pass);
+  stream_->signal(*routed_, ++routed_ticks_);
+  stream_->commit();
+  forward_->shared(*stream_, layer, pass);
+  stream_->commit();
+  watch.lap(phases_.mix);
+  routed_->wait(routed_ticks_);
+  stream_->check();
+  watch.lap(phases_.router_wait);
+}
+
+void Model::finish(Pass pass, Head head) {
+  Stopwatch watch;
+  forward_->head(*stream_, pass, head);
+  stream_->synchronize();
+  watch.lap(phases_.head);
+}
+
+void Model::decode(std::span<const int32_t> token, Head head,
+                   const std::function<void()>& interrupt) {
+  const Pass pass{1, kv_.position()};
+  forward_->begin(*stream_, token, pass);
+  const auto pairs = forward_->pairs(pass);
+  std::iota(pairs.begin(), pairs.end(), 0);
+
+  for (int layer = 0; layer < init_.arch.layers; ++layer) {
+    if (interrupt) interrupt();
+    route(layer, pass);
+
+    auto request = *experts_[layer]->request(forward_->ids(pass));
+    Stopwatch watch;
+    std::vector<RoutedExpert> hits, misses;
+    for (int rank = 0; rank < init_.arch.top_k; ++rank) {
+      const View blob = experts_[layer]->view(request.plan, rank);
+      (request.plan.missing(rank) ? misses : hits).push_back({blob, rank, rank + 1});
+    }
+    if (!hits.empty()) forward_->routed(*stream_, layer, pass, {hits, false});
+    stream_->commit();
+    watch.lap(phases_.routed);
+
+    experts_[layer]->complete(request);
+    if (!misses.empty()) forward_->routed(*stream_, layer, pass, {misses, false});
+    forward_->tail(*stream_, layer, pass);
+  }
+  finish(pass, head);
+}
+
+}  // namespace mference

@@ -1,0 +1,121 @@
+#include "model/model.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace mference {
+
+Model::Model(std::shared_ptr<Device> device, ModelInit init)
+    : init_(std::move(init)),
+      device_(std::move(device)),
+      weights_(*device_, init_.weights_path, std::move(init_.tensors)),
+      kv_(*device_, find_family(init_.arch.family).kv_shapes(init_.arch), init_.context,
+          std::min(init_.chunk, init_.context), init_.kv_type),
+      reader_(init_.readers),
+      routed_(device_->make_event()),
+      computed_(device_->make_event()),
+      stream_(device_->make_stream()) {
+  init_.chunk = std::min(init_.chunk, init_.context);
+  init_.slots = std::min(init_.slots, init_.arch.experts);
+  if (init_.slots != 0 && init_.slots < init_.arch.top_k) {
+    throw DeviceError("a layer needs at least " + std::to_string(init_.arch.top_k) +
+                      " expert slots, one for each expert a token selects");
+  }
+  for (int layer = 0; layer < init_.arch.layers; ++layer) {
+    experts_.push_back(
+        std::make_unique<ExpertStreamer>(*device_, reader_, init_.experts, layer, init_.slots));
+  }
+  forward_ = find_family(init_.arch.family)
+                 .make({*device_, init_.arch, weights_, init_.expert_shape, kv_, init_.chunk});
+}
+
+Model::~Model() {
+  // A stream that failed has nothing left to say: the error went to whoever ran the step.
+  try {
+    stream_->synchronize();
+  } catch (const std::exception&) {
+  }
+}
+
+void Model::check(std::span<const int32_t> tokens) const {
+  if (tokens.empty()) throw DeviceError("no tokens to run");
+  if (static_cast<int>(tokens.size()) > init_.context - kv_.position()) {
+    throw DeviceError(std::to_string(tokens.size()) + " tokens at position " +
+                      std::to_string(kv_.position()) + " pass the context of " +
+                      std::to_string(init_.context) + " tokens");
+  }
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= init_.arch.vocabulary) {
+      throw DeviceError("token " + std::to_string(token) + " is outside the vocabulary of " +
+                        std::to_string(init_.arch.vocabulary));
+    }
+  }
+}
+
+void Model::forward(std::span<const int32_t> tokens, Head head,
+                    const std::function<void()>& interrupt) {
+  check(tokens);
+  try {
+    while (!tokens.empty()) {
+      const auto chunk = tokens.first(std::min<size_t>(tokens.size(), init_.chunk));
+      tokens = tokens.subspan(chunk.size());
+      const Head last = tokens.empty() ? head : Head::kNone;
+      if (chunk.size() == 1) {
+        decode(chunk, last, interrupt);
+      } else {
+        prefill(chunk, last, interrupt);
+      }
+      kv_.advance(static_cast<int>(chunk.size()));
+      phases_.tokens += chunk.size();
+      ++phases_.passes;
+    }
+  } catch (...) {
+    // What is still queued reads slots and rows that the next step will reuse.
+    try {
+      stream_->synchronize();
+    } catch (const std::exception&) {
+    }
+    throw;
+  }
+}
+
+Model::Candidates Model::candidates(int count) {
+  const int vocabulary = init_.arch.vocabulary;
+  count = std::min(count, vocabulary);
+  const auto out = device_->allocate((2 * static_cast<size_t>(count) + 1) * 4);
+  const size_t bytes = static_cast<size_t>(count) * 4;
+  const auto logits = forward_->logits();
+  const auto source = device_->wrap(reinterpret_cast<std::byte*>(const_cast<float*>(logits.data())),
+                                    logits.size_bytes());
+  TopCandidates top;
+  top.logits = {source.get(), 0, logits.size_bytes()};
+  top.ids = {out.get(), 0, bytes};
+  top.values = {out.get(), bytes, bytes};
+  top.log_sum = {out.get(), 2 * bytes, 4};
+  top.vocabulary = vocabulary;
+  top.count = count;
+  stream_->encode(top);
+  stream_->synchronize();
+  const auto* ids = reinterpret_cast<const int32_t*>(out->data());
+  const auto* values = reinterpret_cast<const float*>(out->data() + bytes);
+  return {{ids, ids + count}, {values, values + count}, values[count]};
+}
+
+ExpertCounters Model::counters() const {
+  ExpertCounters total;
+  for (const auto& layer : experts_) {
+    const ExpertCounters& c = layer->counters();
+    total.hits += c.hits;
+    total.misses += c.misses;
+    total.evictions += c.evictions;
+    total.bytes_read += c.bytes_read;
+    total.read_nanoseconds += c.read_nanoseconds;
+    total.exposed_nanoseconds += c.exposed_nanoseconds;
+  }
+  return total;
+}
+
+}  // namespace mference

@@ -1,0 +1,97 @@
+// A loaded model: weights, experts, one sequence's state, and the two loops that advance it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "device/device.h"
+#include "experts/streamer.h"
+#include "model/arch.h"
+#include "model/forward.h"
+#include "model/weights.h"
+#include "state/kv.h"
+
+namespace mference {
+
+struct ModelInit {
+  Arch arch;
+  std::string weights_path;
+  std::unordered_map<std::string, Tensor> tensors;
+  ExpertFiles experts;
+  ExpertShape expert_shape;
+  int slots = 16;  // for each layer; 0 maps the layer files
+  int context = 4096;
+  int chunk = 128;
+  int readers = 8;
+  KvType kv_type = KvType::kFloat16;
+};
+
+// Host-side times of a run in nanoseconds. mix, routed and head are the time to encode and commit;
+// router_wait and exposed reads are the time the host stood still.
+struct Phases {
+  uint64_t mix = 0;
+  uint64_t router_wait = 0;
+  uint64_t routed = 0;
+  uint64_t head = 0;
+  uint64_t passes = 0;
+  uint64_t tokens = 0;
+};
+
+class Model {
+ public:
+  Model(std::shared_ptr<Device> device, ModelInit init);
+  ~Model();
+
+  // Appends tokens to the sequence and computes the last one's head. One token is a decode step;
+  // more are prefilled in chunks. `interrupt` is called between layers and may throw; the position
+  // then stays at the last completed chunk. A failed read raises ExpertFillError likewise.
+  void forward(std::span<const int32_t> tokens, Head head,
+               const std::function<void()>& interrupt = {});
+  int32_t token() const { return forward_->token(); }
+  std::span<const float> logits() const { return forward_->logits(); }
+  // The `count` largest logits, descending, and the logarithm of the sum of all exponentials.
+  struct Candidates {
+    std::vector<int32_t> ids;
+    std::vector<float> values;
+    float log_sum = 0.0f;
+  };
+  Candidates candidates(int count);
+
+  int position() const { return kv_.position(); }
+  void rewind(int position) { kv_.rewind(position); }
+  const Arch& arch() const { return init_.arch; }
+  const KvState& kv() const { return kv_; }
+  int slots() const { return init_.slots; }
+  ExpertCounters counters() const;
+  const Phases& phases() const { return phases_; }
+
+ private:
+  void check(std::span<const int32_t> tokens) const;
+  void decode(std::span<const int32_t> token, Head head, const std::function<void()>& interrupt);
+  void prefill(std::span<const int32_t> chunk, Head head, const std::function<void()>& interrupt);
+  void prefill_experts(int layer, Pass pass);
+  void finish(Pass pass, Head head);
+  // Runs the layer up to its router and starts the shared branch; the ids can then be read.
+  void route(int layer, Pass pass);
+
+  ModelInit init_;
+  std::shared_ptr<Device> device_;
+  Weights weights_;
+  KvState kv_;
+  Reader reader_;
+  std::vector<std::unique_ptr<ExpertStreamer>> experts_;
+  std::unique_ptr<Forward> forward_;
+  std::unique_ptr<Event> routed_;    // a layer's ids are ready
+  std::unique_ptr<Event> computed_;  // a prefill tile's work is done
+  uint64_t routed_ticks_ = 0;
+  uint64_t computed_ticks_ = 0;
+  Phases phases_;
+  // Last, so that its queue is drained before anything it uses goes away.
+  std::unique_ptr<Stream> stream_;
+};
+
+}  // namespace mference

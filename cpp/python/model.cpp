@@ -1,0 +1,217 @@
+// Bindings of the model and of the expert cache's policy.
+#include "model/model.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <memory>
+
+#include "experts/cache.h"
+#include "python/bindings.h"
+
+namespace py = pybind11;
+
+namespace mference {
+
+namespace {
+
+Arch read_arch(const py::dict& d) {
+  Arch a;
+  a.family = d.contains("family") ? d["family"].cast<std::string>() : "gemma4";
+  const auto integer = [&](const char* key) { return d[key].cast<int>(); };
+  const auto real = [&](const char* key) { return d[key].cast<double>(); };
+  a.layers = integer("numLayers");
+  a.hidden = integer("hiddenSize");
+  a.dense_width = integer("ffnIntermediate");
+  a.expert_width = integer("moeIntermediateSize");
+  a.experts = integer("numExperts");
+  a.top_k = integer("topKExperts");
+  a.heads = integer("numHeads");
+  a.kv_heads = integer("numKVHeads");
+  a.full_kv_heads = integer("numFullKVHeads");
+  a.head_dim = integer("headDim");
+  a.full_head_dim = integer("fullHeadDim");
+  a.vocabulary = integer("vocabSize");
+  a.window = integer("slidingWindow");
+  a.softcap = static_cast<float>(real("finalLogitSoftcap"));
+  a.rope_theta = real("ropeTheta");
+  a.full_rope_theta = real("fullRopeTheta");
+  a.partial_rotary = real("partialRotaryFactor");
+  a.mask = d["fullAttentionLayerMask"].cast<std::vector<int>>();
+  return a;
+}
+
+// name -> (offset, size, scale offset, scale size, bias offset, bias size)
+std::unordered_map<std::string, Tensor> read_tensors(const py::dict& d) {
+  std::unordered_map<std::string, Tensor> tensors;
+  for (const auto& [name, value] : d) {
+    const auto t = value.cast<std::array<size_t, 6>>();
+    tensors[name.cast<std::string>()] = {t[0], t[1], t[2], t[3], t[4], t[5]};
+  }
+  return tensors;
+}
+
+// (weight offset, scales offset, biases offset, bits, group)
+ExpertShape::Part read_part(const py::handle& value) {
+  const auto t = value.cast<std::array<size_t, 5>>();
+  return {t[0], t[1], t[2], static_cast<int>(t[3]), static_cast<int>(t[4])};
+}
+
+// Lets Ctrl-C through: Python's signal flag is looked at between layers, but not more often than
+// anyone could notice, since asking for the interpreter lock can wait on other threads.
+class Interrupt {
+ public:
+  void operator()() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::milliseconds(50)) return;
+    last_ = now;
+    const py::gil_scoped_acquire lock;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+std::unique_ptr<Model> make_model(std::shared_ptr<Device> device, const py::dict& arch,
+                                  const std::string& weights, const py::dict& tensors,
+                                  const std::vector<std::string>& files,
+                                  const std::vector<std::vector<size_t>>& offsets, size_t stride,
+                                  const py::list& parts, std::function<void(int)> verify_layer,
+                                  int slots, int context, int chunk, int readers, bool float32_kv) {
+  ModelInit init;
+  init.arch = read_arch(arch);
+  init.weights_path = weights;
+  init.tensors = read_tensors(tensors);
+  init.experts = {files, offsets, stride, std::move(verify_layer)};
+  init.expert_shape.gate = read_part(parts[0]);
+  init.expert_shape.up = read_part(parts[1]);
+  init.expert_shape.down = read_part(parts[2]);
+  init.expert_shape.hidden = init.arch.hidden;
+  init.expert_shape.width = init.arch.expert_width;
+  init.slots = slots;
+  init.context = context;
+  init.chunk = chunk;
+  init.readers = readers;
+  init.kv_type = float32_kv ? KvType::kFloat32 : KvType::kFloat16;
+  return std::make_unique<Model>(std::move(device), std::move(init));
+}
+
+using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
+
+void run(Model& model, const Tokens& tokens, Head head) {
+  const std::vector<int32_t> copy(tokens.data(), tokens.data() + tokens.size());
+  const py::gil_scoped_release release;
+  model.forward(copy, head, Interrupt());
+}
+
+py::array_t<float> copy_logits(const Model& model) {
+  const auto logits = model.logits();
+  return {static_cast<py::ssize_t>(logits.size()), logits.data()};
+}
+
+py::dict counters(const Model& model) {
+  const ExpertCounters c = model.counters();
+  const Phases& p = model.phases();
+  const auto seconds = [](uint64_t ns) { return static_cast<double>(ns) * 1e-9; };
+  py::dict d;
+  d["tokens"] = p.tokens;
+  d["passes"] = p.passes;
+  d["hits"] = c.hits;
+  d["misses"] = c.misses;
+  d["evictions"] = c.evictions;
+  d["bytes_read"] = c.bytes_read;
+  d["read_seconds"] = seconds(c.read_nanoseconds);
+  d["exposed_read_seconds"] = seconds(c.exposed_nanoseconds);
+  d["mix_seconds"] = seconds(p.mix);
+  d["router_wait_seconds"] = seconds(p.router_wait);
+  d["routed_seconds"] = seconds(p.routed);
+  d["head_seconds"] = seconds(p.head);
+  return d;
+}
+
+}  // namespace
+
+void bind_model(py::module_& module) {
+  py::class_<Model>(module, "Model")
+      .def(py::init(&make_model), py::kw_only(), py::arg("device"), py::arg("arch"),
+           py::arg("weights"), py::arg("tensors"), py::arg("expert_files"),
+           py::arg("expert_offsets"), py::arg("expert_stride"), py::arg("expert_parts"),
+           py::arg("verify_layer"), py::arg("slots"), py::arg("context"), py::arg("chunk"),
+           py::arg("readers"), py::arg("float32_kv"))
+      .def(
+          "forward", [](Model& m, const Tokens& t) { run(m, t, Head::kNone); }, py::arg("tokens"))
+      .def(
+          "greedy",
+          [](Model& m, const Tokens& t) {
+            run(m, t, Head::kArgmax);
+            return m.token();
+          },
+          py::arg("tokens"))
+      .def(
+          "logits",
+          [](Model& m, const Tokens& t) {
+            run(m, t, Head::kLogits);
+            return copy_logits(m);
+          },
+          py::arg("tokens"))
+      .def_property_readonly("position", &Model::position)
+      .def("rewind", &Model::rewind, py::arg("position"))
+      .def_property_readonly("slots", &Model::slots)
+      .def_property_readonly("kv_bytes", [](const Model& m) { return m.kv().bytes(); })
+      .def("counters", &counters);
+
+  py::class_<Plan>(module, "Plan")
+      .def_readonly("experts", &Plan::experts)
+      .def_readonly("slots", &Plan::slots)
+      .def_readonly("misses", &Plan::misses)
+      .def_readonly("hits", &Plan::hits)
+      .def_readonly("evictions", &Plan::evictions);
+  py::class_<Reservation>(module, "Reservation")
+      .def_readonly("experts", &Reservation::experts)
+      .def_readonly("slots", &Reservation::slots);
+  py::class_<ExpertCache>(module, "ExpertCache")
+      .def(py::init([](int slots, int experts, const std::string& policy) {
+             if (slots < 1 || experts < 1)
+               throw py::value_error("slots and experts must be positive");
+             if (policy != "lfu" && policy != "lru") throw py::value_error("policy is lfu or lru");
+             return ExpertCache(slots, experts,
+                                policy == "lru" ? CachePolicy::kLru : CachePolicy::kLfu);
+           }),
+           py::arg("slots"), py::arg("experts"), py::arg("policy") = "lfu")
+      .def(
+          "plan",
+          [](ExpertCache& c, const std::vector<int>& experts, const std::vector<int>& avoid) {
+            return c.plan(experts, avoid);
+          },
+          py::arg("experts"), py::arg("avoid") = std::vector<int>{})
+      .def("publish", py::overload_cast<const Plan&>(&ExpertCache::publish), py::arg("plan"))
+      .def(
+          "reserve",
+          [](ExpertCache& c, const std::vector<int>& experts, int keep) {
+            return c.reserve(experts, keep);
+          },
+          py::arg("experts"), py::arg("keep"))
+      .def(
+          "land",
+          [](ExpertCache& c, const Reservation& r, const std::vector<int>& failed) {
+            return c.land(r, failed);
+          },
+          py::arg("reservation"), py::arg("failed") = std::vector<int>{})
+      .def(
+          "note_hits",
+          [](ExpertCache& c, const std::vector<int>& experts) { c.note_hits(experts); },
+          py::arg("experts"))
+      .def(
+          "probe",
+          [](const ExpertCache& c, const std::vector<int>& experts) { return c.probe(experts); },
+          py::arg("experts"))
+      .def("owners", &ExpertCache::owners)
+      .def("table", &ExpertCache::table)
+      .def("next_uncached", &ExpertCache::next_uncached);
+}
+
+}  // namespace mference

@@ -1,0 +1,62 @@
+#include "state/kv.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/errors.h"
+
+namespace mference {
+
+int kv_capacity(const KvShape& shape, int context, int chunk) {
+  return shape.window == 0 ? context : std::min(context, shape.window + chunk);
+}
+
+KvState::KvState(Device& device, const std::vector<KvShape>& layers, int context, int chunk,
+                 KvType type)
+    : shapes_(layers), context_(context) {
+  const size_t element = type == KvType::kFloat16 ? 2 : 4;
+  for (const KvShape& shape : layers) {
+    KvCache cache;
+    cache.type = type;
+    cache.capacity = kv_capacity(shape, context, chunk);
+    cache.heads = shape.heads;
+    cache.dim = shape.dim;
+    const size_t size = static_cast<size_t>(cache.capacity) * shape.heads * shape.dim * element;
+    for (View* view : {&cache.keys, &cache.values}) {
+      buffers_.push_back(device.allocate(size));
+      *view = {buffers_.back().get(), 0, size};
+    }
+    bytes_ += 2 * size;
+    layers_.push_back(cache);
+  }
+}
+
+void KvState::advance(int rows) {
+  if (rows > context_ - position_) {
+    throw DeviceError("position " + std::to_string(position_) + " + " + std::to_string(rows) +
+                      " passes the context of " + std::to_string(context_) + " tokens");
+  }
+  position_ += rows;
+  written_ = std::max(written_, position_);
+}
+
+void KvState::rewind(int position) {
+  if (position < 0 || position > position_) {
+    throw DeviceError("cannot rewind from position " + std::to_string(position_) + " to " +
+                      std::to_string(position));
+  }
+  if (position == 0) {
+    position_ = written_ = 0;
+    return;
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const int oldest_needed = std::max(0, position - shapes_[i].window + 1);
+    if (shapes_[i].window > 0 && oldest_needed < written_ - layers_[i].capacity) {
+      throw DeviceError("cannot rewind to position " + std::to_string(position) +
+                        ": its window has been overwritten; start again from 0");
+    }
+  }
+  position_ = position;
+}
+
+}  // namespace mference

@@ -1,0 +1,47 @@
+// Keys and values of one sequence: a ring for each sliding layer, a line for each full one.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+
+namespace mference {
+
+// A layer's need: rows are dropped once they are `window` positions old; window 0 keeps all.
+struct KvShape {
+  int heads = 0;
+  int dim = 0;
+  int window = 0;
+};
+
+// Capacity of a layer: min(context, window + chunk) rows, so that a chunk can be written before
+// the rows it still needs leave the window.
+int kv_capacity(const KvShape& shape, int context, int chunk);
+
+class KvState {
+ public:
+  KvState(Device& device, const std::vector<KvShape>& layers, int context, int chunk, KvType type);
+
+  const KvCache& layer(int index) const { return layers_[index]; }
+  int position() const { return position_; }
+  int context() const { return context_; }
+  size_t bytes() const { return bytes_; }
+
+  void advance(int rows);
+  // Forgets the positions from `position` on. Raises DeviceError if rows that would be needed
+  // again have been overwritten, or if `position` lies ahead.
+  void rewind(int position);
+
+ private:
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<KvShape> shapes_;
+  std::vector<KvCache> layers_;
+  int context_;
+  int position_ = 0;
+  int written_ = 0;  // one past the highest position ever written since the last full reset
+  size_t bytes_ = 0;
+};
+
+}  // namespace mference

@@ -1,0 +1,152 @@
+"""Builds the C++ model of an install and gives it the shape the generation loop drives."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from mference import _core
+from mference.errors import ConfigError, LayoutError
+from mference.memory import RUNGS, Slots, auto_slots, available_memory
+from mference.store import Install
+from mference.store.layout import LayerLayout
+
+CHUNKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+"""Rows of a prefill chunk."""
+
+
+DEMO_SLOTS = 16
+"""The embedded model would fit in any memory: a quarter of its experts shows the streaming."""
+
+
+def auto_chunk(tokens: int) -> int:
+    """The smallest chunk that takes a prompt of `tokens` tokens at once; the largest beyond."""
+    return next((size for size in CHUNKS if size >= tokens), CHUNKS[-1])
+
+
+def resolve_slots(slots: Slots, install: Install) -> int:
+    """Slots for each layer as the core counts them: 0 stands for `resident`.
+
+    Raises:
+        ConfigError: the number is not a rung.
+    """
+    arch = install.manifest.arch
+    if slots == "resident":
+        return 0
+    if slots == "auto":
+        if install.entry is not None and install.entry.embedded:
+            return DEMO_SLOTS
+        return auto_slots(
+            "cpu",
+            install.family,
+            available_memory(),
+            layers=sum(1 for layer in install.layout.layers if layer.experts),
+            experts=arch.integer("numExperts"),
+            stride=install.layout.expert_stride,
+        )
+    if slots not in RUNGS:
+        raise ConfigError(
+            f"{slots} expert slots: choose one of {', '.join(map(str, RUNGS))}, resident or auto"
+        )
+    return slots
+
+
+def build_core(
+    install: Install,
+    *,
+    slots: Slots = "auto",
+    context: int = 4096,
+    chunk: int = 128,
+    threads: int = 0,
+    isa: str = "auto",
+    readers: int = 8,
+    float32_products: bool = False,
+    float32_kv: bool = False,
+) -> _core.Model:
+    """The C++ model over an open install.
+
+    Args:
+        install: an open `.gturbo` directory.
+        slots: expert slots for each layer.
+        context: tokens the KV state can hold.
+        chunk: rows of a prefill chunk, one of `CHUNKS`; cut to the context.
+        threads: compute threads; 0 for one a processor.
+        isa: instruction set of the CPU kernels, or `auto`.
+        readers: threads that read experts.
+        float32_products: plain float32 products instead of int16 activations.
+        float32_kv: float32 keys and values instead of float16.
+
+    Raises:
+        ConfigError: a value is outside its range.
+        DeviceError: the device refused.
+        TensorNotFound: the install lacks a tensor of its family.
+    """
+    if context < 1:
+        raise ConfigError(f"context {context}: it must be at least 1 token")
+    if chunk not in CHUNKS:
+        raise ConfigError(f"prefill chunk {chunk}: choose one of {', '.join(map(str, CHUNKS))}")
+    device = _core.cpu_device(threads=threads, isa=isa, float32_products=float32_products)
+    layers = install.layout.layers
+    routed = next(layer for layer in layers if layer.experts)
+    return _core.Model(
+        device=device,
+        arch=dict(install.manifest.arch),
+        weights=str(install.weights_path),
+        tensors={
+            name: (t.offset, t.size, t.scale_offset, t.scale_size, t.bias_offset, t.bias_size)
+            for name, t in install.index.tensors.items()
+        },
+        expert_files=[str(install.layer_path(i)) for i in range(len(layers))],
+        expert_offsets=[[expert.offset for expert in layer.experts] for layer in layers],
+        expert_stride=install.layout.expert_stride,
+        expert_parts=[_part(routed, name) for name in ("gate", "up", "down")],
+        verify_layer=install.verify_layer,
+        slots=resolve_slots(slots, install),
+        context=context,
+        chunk=chunk,
+        readers=readers,
+        float32_kv=float32_kv,
+    )
+
+
+def _part(layer: LayerLayout, name: str) -> tuple[int, int, int, int, int]:
+    """Offsets of weight, scales and biases inside a blob, then bits and group size."""
+    tensors = layer.experts[0].tensors
+    weight = tensors[name]
+    if weight.bits is None:
+        raise LayoutError(f"layout.json gives no bits for '{name}'; install the model again")
+    scales, biases = tensors[f"{name}_scales"].offset, tensors[f"{name}_biases"].offset
+    return weight.offset, scales, biases, weight.bits, layer.group_size(name)
+
+
+class Engine:
+    """One sequence of an open model, driven by the generation loop.
+
+    Token positions count from 0; logits are float32 [vocabulary], after the softcap.
+    """
+
+    def __init__(self, core: _core.Model, vocabulary: int, context: int):
+        self._core = core
+        self.vocabulary = vocabulary
+        self.context = context
+
+    @property
+    def position(self) -> int:
+        """Tokens in the KV state."""
+        return self._core.position
+
+    def forward(self, tokens: Sequence[int]) -> None:
+        """Appends tokens without a head."""
+        self._core.forward(np.asarray(tokens, np.int32))
+
+    def greedy(self, tokens: Sequence[int]) -> int:
+        """Appends tokens; the argmax of the last one's logits."""
+        return self._core.greedy(np.asarray(tokens, np.int32))
+
+    def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Appends tokens; the last one's logits."""
+        return self._core.logits(np.asarray(tokens, np.int32))
+
+    def rewind(self, position: int) -> None:
+        """Forgets everything from `position` on."""
+        self._core.rewind(position)
