@@ -1,0 +1,38 @@
+"""Drops old messages of a conversation until it fits the context window."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mference.chat.messages import Message
+
+_GUIDANCE = ("system", "developer")
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """What is left of a conversation, its cost in tokens, and whether that is within the limit."""
+
+    kept: tuple[Message, ...]
+    tokens: int
+    dropped: int
+    fits: bool
+
+
+def trim_history(
+    messages: Sequence[Message], limit: int, count: Callable[[Sequence[Message]], int]
+) -> Trimmed:
+    """Drop the oldest messages until the rendered conversation has at most `limit` tokens.
+
+    A leading system message and the newest message always stay. `count` renders and counts the
+    whole conversation again after every drop, because the cost of a message depends on its
+    neighbours. Tool results go together with the call that they answer.
+    """
+    kept = list(messages)
+    first = 1 if kept and kept[0].role in _GUIDANCE else 0
+    tokens = count(kept)
+    while tokens > limit and first < len(kept) - 1:
+        del kept[first]
+        while first < len(kept) - 1 and kept[first].role == "tool":
+            del kept[first]
+        tokens = count(kept)
+    return Trimmed(tuple(kept), tokens, len(messages) - len(kept), tokens <= limit)

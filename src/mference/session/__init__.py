@@ -1,0 +1,1 @@
+"""One generation: its settings, the sampling policy, the loop, and what it returns."""

@@ -1,0 +1,252 @@
+"""The generation loop: prefill the prompt, then draw, read and append one token at a time."""
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mference.chat.dialects.base import MalformedCallError, StopReason
+from mference.chat.parts import Part, calls_of, content_of, reasoning_of
+from mference.errors import ContextLengthError, GenerationError
+from mference.session.config import GenerationConfig
+from mference.session.engine import Engine
+from mference.session.results import Completion, FinishReason, Reply, Timings
+from mference.session.sampling import Sampler
+
+
+class EmptyPromptError(GenerationError):
+    """The prompt has no tokens."""
+
+
+class ContinuationError(GenerationError):
+    """The KV state is not the beginning of the prompt that a request says it is."""
+
+
+class Reader(Protocol):
+    """Turns tokens into the parts of an answer; `mference.chat.readers` has two."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string is complete."""
+
+    def push(self, token: int) -> tuple[Part, ...]:
+        """The parts that this token completes."""
+
+    def finish(self) -> tuple[Part, ...]:
+        """The parts still held."""
+
+
+@dataclass(frozen=True)
+class TokenEvent:
+    """A drawn token that did not end the answer, and the parts that it completed."""
+
+    index: int
+    token: int
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The visible text of the parts; empty while text is held."""
+        return content_of(self.parts)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """How a generation ended.
+
+    `tokens` are all drawn tokens. The last of them has no KV row yet: it is the `boundary`, and
+    the state holds `kv_tokens`. `tail` are the parts that were held until the end.
+    """
+
+    reason: FinishReason
+    prompt: tuple[int, ...] = field(repr=False)
+    tokens: tuple[int, ...] = field(repr=False)
+    tail: tuple[Part, ...]
+    cached: int
+    timings: Timings
+
+    @property
+    def boundary(self) -> tuple[int, ...]:
+        """The token that was drawn and not stored; empty if none was drawn."""
+        return self.tokens[-1:]
+
+    @property
+    def kv_tokens(self) -> tuple[int, ...]:
+        """The tokens in the KV state, in order."""
+        return self.prompt + self.tokens[:-1]
+
+
+def answer_limit(prompt_tokens: int, max_new: int, context: int) -> int:
+    """`max_new`, cut to the room that the prompt leaves in the context window.
+
+    Raises:
+        ContextLengthError: the prompt leaves no room for one token.
+    """
+    if prompt_tokens >= context:
+        raise ContextLengthError(
+            f"the prompt has {prompt_tokens:,} tokens, and a context of {context:,} holds at most "
+            f"{context - 1:,} beside an answer; shorten it by {prompt_tokens - context + 1:,}, or "
+            "load the model with a larger context"
+        )
+    return min(max_new, context - prompt_tokens)
+
+
+def check_request(
+    prompt_tokens: int, max_new: int, context: int, *, position: int = 0, cached: int = 0
+) -> None:
+    """Check that a request can run to its end before anything is computed.
+
+    Of the prompt, `cached` tokens are in a KV state of `position` tokens.
+
+    Raises:
+        EmptyPromptError: there is no prompt.
+        ContinuationError: the state is not that beginning of the prompt, or is all of it, so that
+            there is no last row to draw from.
+        ContextLengthError: prompt and answer do not fit the context together.
+    """
+    if prompt_tokens == 0:
+        raise EmptyPromptError("the prompt is empty; give it at least one token")
+    if not 0 <= cached < prompt_tokens or position != cached:
+        raise ContinuationError(
+            f"cannot continue {prompt_tokens} prompt tokens at {cached}: the KV state holds "
+            f"{position}, and at least one prompt token must be left to compute; rewind first"
+        )
+    if prompt_tokens + max_new > context:
+        raise ContextLengthError(
+            f"{prompt_tokens:,} prompt tokens and {max_new:,} new ones do not fit a context of "
+            f"{context:,}; ask for at most {max(0, context - prompt_tokens):,}, shorten the "
+            "prompt, or load the model with a larger context"
+        )
+
+
+def generate(
+    engine: Engine,
+    prompt: Sequence[int],
+    config: GenerationConfig,
+    reader: Reader,
+    stops: Mapping[int, StopReason],
+    *,
+    cached: int = 0,
+    should_stop: Callable[[], bool] | None = None,
+    on_prefill: Callable[[int, int], None] | None = None,
+) -> Generator[TokenEvent, None, Generated]:
+    """Draw an answer, one `TokenEvent` a token; the generator returns how it ended.
+
+    engine: holds the first `cached` tokens of `prompt` and nothing else.
+    stops: ids that end the answer, with the reason; they are counted and not shown.
+    should_stop: asked between prefill chunks and after every token; the answer then ends like one
+        that met a stop string.
+    on_prefill: told the prompt tokens done and their total after every chunk.
+
+    A failure leaves the engine wherever it was: rewind it before the next request.
+
+    Raises:
+        EmptyPromptError, ContinuationError, ContextLengthError: before anything is computed.
+        ToolCallError: the reader met a malformed tool call.
+    """
+    room = answer_limit(len(prompt), config.max_new, engine.context) if prompt else 1
+    check_request(len(prompt), room, engine.context, position=engine.position, cached=cached)
+    sampler = Sampler(config, engine.softcap)
+    sampler.observe(prompt)
+    tokens: list[int] = []
+    clock = _Clock()
+
+    def ended(reason: FinishReason, *, flush: bool) -> Generated:
+        tail = reader.finish() if flush else ()
+        return Generated(reason, tuple(prompt), tuple(tokens), tail, cached, clock.timings())
+
+    def told_to_stop() -> bool:
+        return should_stop is not None and should_stop()
+
+    def report(done: int) -> None:
+        if on_prefill is not None:
+            on_prefill(done, len(prompt))
+
+    pending = prompt[cached:]
+    while len(pending) > engine.prefill_chunk:
+        engine.prefill(pending[: engine.prefill_chunk])
+        pending = pending[engine.prefill_chunk :]
+        report(len(prompt) - len(pending))
+        if told_to_stop():
+            return ended("stop_string", flush=False)
+    while True:
+        token = _next_token(engine, sampler, pending, len(prompt) + len(tokens))
+        if not tokens:
+            clock.first_token()
+            report(len(prompt))
+        tokens.append(token)
+        if token in stops:
+            return ended(stops[token], flush=True)
+        yield TokenEvent(len(tokens) - 1, token, reader.push(token))
+        if reader.stopped or told_to_stop():
+            return ended("stop_string", flush=False)
+        if len(tokens) == room:
+            return ended("max_tokens", flush=True)
+        sampler.observe((token,))
+        pending = (token,)
+
+
+def complete(events: Generator[TokenEvent, None, Generated]) -> Completion:
+    """Run a generation to its end; its visible text and counts."""
+    parts, generated = _drained(events)
+    return completion_of(parts, generated)
+
+
+def reply(events: Generator[TokenEvent, None, Generated], *, tools_offered: bool = False) -> Reply:
+    """Run a generation to its end; the assistant's reply. Raises as `reply_of` does."""
+    parts, generated = _drained(events)
+    return reply_of(parts, generated, tools_offered=tools_offered)
+
+
+def completion_of(parts: Sequence[Part], generated: Generated) -> Completion:
+    """The completion made of these parts, `generated.tail` included among them."""
+    return Completion(
+        content_of(parts), generated.tokens, generated.reason, len(generated.prompt),
+        len(generated.tokens), generated.cached, generated.timings,
+    )  # fmt: skip
+
+
+def reply_of(parts: Sequence[Part], generated: Generated, *, tools_offered: bool = False) -> Reply:
+    """The reply made of these parts, `generated.tail` included among them.
+
+    Raises:
+        MalformedCallError: tools were offered, and the model waits for the result of a call that
+            it did not make. Without tools the marker just ends the answer.
+    """
+    calls = calls_of(parts)
+    if generated.reason == "tool_calls" and tools_offered and not calls:
+        raise MalformedCallError("the model waits for a tool result without having called a tool")
+    completion = completion_of(parts, generated)
+    return Reply(completion.text, reasoning_of(parts), calls, completion)
+
+
+class _Clock:
+    """Times one generation: prefill until the first token, decode from there."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self._first: float | None = None
+
+    def first_token(self) -> None:
+        self._first = time.perf_counter()
+
+    def timings(self) -> Timings:
+        now = time.perf_counter()
+        first = now if self._first is None else self._first
+        return Timings(first - self._started, now - first)
+
+
+def _next_token(engine: Engine, sampler: Sampler, pending: Sequence[int], position: int) -> int:
+    if sampler.needs_logits:
+        return sampler.sample(engine.logits(pending), position)
+    return engine.greedy(pending)
+
+
+def _drained(events: Generator[TokenEvent, None, Generated]) -> tuple[list[Part], Generated]:
+    parts: list[Part] = []
+    while True:
+        try:
+            parts += next(events).parts
+        except StopIteration as end:
+            generated: Generated = end.value
+            return [*parts, *generated.tail], generated
