@@ -1,7 +1,6 @@
 #include "model/model.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/errors.h"
@@ -80,28 +79,6 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
     }
     throw;
   }
-}
-
-Model::Candidates Model::candidates(int count) {
-  const int vocabulary = init_.arch.vocabulary;
-  count = std::min(count, vocabulary);
-  const auto out = device_->allocate((2 * static_cast<size_t>(count) + 1) * 4);
-  const size_t bytes = static_cast<size_t>(count) * 4;
-  const auto logits = forward_->logits();
-  const auto source = device_->wrap(reinterpret_cast<std::byte*>(const_cast<float*>(logits.data())),
-                                    logits.size_bytes());
-  TopCandidates top;
-  top.logits = {source.get(), 0, logits.size_bytes()};
-  top.ids = {out.get(), 0, bytes};
-  top.values = {out.get(), bytes, bytes};
-  top.log_sum = {out.get(), 2 * bytes, 4};
-  top.vocabulary = vocabulary;
-  top.count = count;
-  stream_->encode(top);
-  stream_->synchronize();
-  const auto* ids = reinterpret_cast<const int32_t*>(out->data());
-  const auto* values = reinterpret_cast<const float*>(out->data() + bytes);
-  return {{ids, ids + count}, {values, values + count}, values[count]};
 }
 
 ExpertCounters Model::counters() const {

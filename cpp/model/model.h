@@ -53,14 +53,6 @@ class Model {
                const std::function<void()>& interrupt = {});
   int32_t token() const { return forward_->token(); }
   std::span<const float> logits() const { return forward_->logits(); }
-  // The `count` largest logits, descending, and the logarithm of the sum of all exponentials.
-  struct Candidates {
-    std::vector<int32_t> ids;
-    std::vector<float> values;
-    float log_sum = 0.0f;
-  };
-  Candidates candidates(int count);
-
   int position() const { return kv_.position(); }
   void rewind(int position) { kv_.rewind(position); }
   const Arch& arch() const { return init_.arch; }

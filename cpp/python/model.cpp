@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <chrono>
 #include <memory>
 
@@ -130,6 +131,8 @@ py::dict counters(const Model& model) {
   d["router_wait_seconds"] = seconds(p.router_wait);
   d["routed_seconds"] = seconds(p.routed);
   d["head_seconds"] = seconds(p.head);
+  d["slots"] = model.slots();
+  d["kv_bytes"] = model.kv().bytes();
   return d;
 }
 
@@ -160,8 +163,6 @@ void bind_model(py::module_& module) {
           py::arg("tokens"))
       .def_property_readonly("position", &Model::position)
       .def("rewind", &Model::rewind, py::arg("position"))
-      .def_property_readonly("slots", &Model::slots)
-      .def_property_readonly("kv_bytes", [](const Model& m) { return m.kv().bytes(); })
       .def("counters", &counters);
 
   py::class_<Plan>(module, "Plan")

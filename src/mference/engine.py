@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from mference import _core
 from mference.errors import ConfigError, LayoutError
+from mference.families.arch import Arch
 from mference.memory import RUNGS, Slots, auto_slots, available_memory
 from mference.store import Install
 from mference.store.layout import LayerLayout
@@ -119,34 +120,37 @@ def _part(layer: LayerLayout, name: str) -> tuple[int, int, int, int, int]:
     return weight.offset, scales, biases, weight.bits, layer.group_size(name)
 
 
-class Engine:
-    """One sequence of an open model, driven by the generation loop.
+class CoreEngine:
+    """One sequence of an open model, as the generation loop drives it."""
 
-    Token positions count from 0; logits are float32 [vocabulary], after the softcap.
-    """
-
-    def __init__(self, core: _core.Model, vocabulary: int, context: int):
+    def __init__(self, core: _core.Model, *, arch: Arch, context: int, chunk: int):
         self._core = core
-        self.vocabulary = vocabulary
+        self.vocabulary = arch.integer("vocabSize")
+        self.softcap = arch.real("finalLogitSoftcap")
         self.context = context
+        self.prefill_chunk = min(chunk, context)
 
     @property
     def position(self) -> int:
         """Tokens in the KV state."""
         return self._core.position
 
-    def forward(self, tokens: Sequence[int]) -> None:
-        """Appends tokens without a head."""
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Append tokens, and leave out the head."""
         self._core.forward(np.asarray(tokens, np.int32))
 
     def greedy(self, tokens: Sequence[int]) -> int:
-        """Appends tokens; the argmax of the last one's logits."""
+        """Append tokens; the id of the last one's highest logit."""
         return self._core.greedy(np.asarray(tokens, np.int32))
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Appends tokens; the last one's logits."""
+        """Append tokens; the last one's logits, float32 [vocabulary], softcap applied."""
         return self._core.logits(np.asarray(tokens, np.int32))
 
+    def counters(self) -> _core.Counters:
+        """What the core counted since the model was loaded."""
+        return self._core.counters()
+
     def rewind(self, position: int) -> None:
-        """Forgets everything from `position` on."""
+        """Forget everything behind the first `position` tokens."""
         self._core.rewind(position)

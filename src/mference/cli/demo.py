@@ -1,0 +1,94 @@
+"""`mference demo`: the embedded model, installed and running after one command."""
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from mference import demo as embedded
+from mference.cli.chat import converse
+from mference.cli.output import (
+    byte_progress,
+    footer,
+    note,
+    print_footer,
+    show_reply,
+    size,
+    tool_call_line,
+)
+from mference.model import Model, load
+from mference.report import process_memory
+
+TOUR = ("What is a lighthouse?", "What is the capital of Mongolia?", "What is 17 + 25?")
+
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Get the current weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "Name of the city"}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+def demo(
+    once: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Answer one question and exit.")
+    ] = None,
+    tour: Annotated[
+        bool, typer.Option("--tour", help="Show three answers, a tool call, and the figures.")
+    ] = False,
+) -> None:
+    """Talk to the embedded demo model, a pocket dictionary. Installs it first, if need be.
+
+    Example:
+
+      mference demo --once "What is a lighthouse?"
+    """
+    with byte_progress() as update:
+        path = embedded.installed(lambda p: update(p.phase, p.done, p.total))
+    with load(path) as model:
+        if once is not None:
+            answer = model.stream([{"role": "user", "content": once}], temperature=0)
+            show_reply(answer)
+            print_footer(answer.completion, model)
+        elif tour:
+            _tour(model)
+        else:
+            note("A pocket dictionary: ask what a word means, for a capital, or a small sum.")
+            converse(model, {"temperature": 0})
+
+
+def _tour(model: Model) -> None:
+    print(f"{model.install.path}\n")
+    start = time.perf_counter()
+    tokens = 0
+    for question in TOUR:
+        reply = model.chat([{"role": "user", "content": question}], temperature=0)
+        print(f"> {question}\n{reply.content}\n")
+        tokens += reply.completion.prompt_tokens + reply.completion.completion_tokens
+    question = "What is the weather in Lisbon?"
+    reply = model.chat([{"role": "user", "content": question}], tools=[WEATHER], temperature=0)
+    print(f"> {question}   (with the tool get_weather)")
+    for call in reply.tool_calls:
+        print(f"calls {tool_call_line(call)}\n")
+    tokens += reply.completion.prompt_tokens + reply.completion.completion_tokens
+    seconds = time.perf_counter() - start
+
+    report = model.report()
+    memory = process_memory()
+    experts = model.install.manifest.arch.integer("numExperts")
+    print(f"speed    {tokens} tokens in {seconds:.2f} s; the last: {footer(reply.completion, report)}")
+    print(
+        f"experts  {report.slots} of {experts} kept for each layer, {report.hit_rate:.0%} found "
+        f"there, {report.misses} read from disk ({size(report.bytes_read)})"
+    )
+    if memory.own is not None and memory.mapped is not None and memory.peak is not None:
+        print(
+            f"memory   {size(memory.own)} own, {size(memory.mapped)} mapped files, "
+            f"{size(memory.peak)} at the highest (Python and libraries included)"
+        )

@@ -1,0 +1,93 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from mference.engine import CHUNKS
+from mference.errors import ConfigError
+from mference.memory import RUNGS, Slots
+
+ModelDir = Annotated[
+    Path, typer.Option("--model", metavar="DIR", help="An installed model (a .gturbo directory).")
+]
+MaxNew = Annotated[
+    int, typer.Option("--max-new", metavar="N", help="Most tokens of an answer.", min=1)
+]
+MaxContext = Annotated[
+    int,
+    typer.Option("--max-context", metavar="N", help="Tokens of prompt and answer together.", min=1),
+]
+Temperature = Annotated[
+    float, typer.Option(metavar="F", help="0 takes the most likely token every time.")
+]
+TopK = Annotated[
+    int, typer.Option("--top-k", metavar="N", help="Draw from the N best tokens; 0 is off.")
+]
+TopP = Annotated[
+    float, typer.Option("--top-p", metavar="F", help="Draw from the best tokens of this share.")
+]
+Penalty = Annotated[
+    float, typer.Option("--repetition-penalty", metavar="F", help="Over 1 avoids repetition.")
+]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="Makes the draws repeatable.")]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXT", help="End the answer before this text; may be repeated."),
+]
+SlotsOption = Annotated[
+    str,
+    typer.Option(
+        "--expert-cache-slots",
+        metavar="N",
+        help=f"Experts kept for each layer: {', '.join(map(str, RUNGS))}, resident, or auto.",
+    ),
+]
+Chunk = Annotated[
+    str,
+    typer.Option(
+        "--prefill-chunk",
+        metavar="N",
+        help=f"Prompt tokens computed together: {', '.join(map(str, CHUNKS))}, or auto.",
+    ),
+]
+Threads = Annotated[
+    int, typer.Option(metavar="N", help="Compute threads; 0 for one a processor.", min=0)
+]
+Verify = Annotated[
+    Literal["full-sha256", "trusted-receipt"],
+    typer.Option(help="Hash layer files before first use, or trust the last verification."),
+]
+AllowUnpinned = Annotated[
+    bool, typer.Option("--allow-unpinned", help="Also run models that match no pinned checkpoint.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No footer after the answer.")]
+
+
+def parse_slots(text: str) -> Slots:
+    """The value of --expert-cache-slots.
+
+    Raises:
+        ConfigError: it is not one of the choices.
+    """
+    if text == "auto" or text == "resident":
+        return text
+    if text.isdecimal() and int(text) in RUNGS:
+        return int(text)
+    choices = ", ".join(map(str, RUNGS))
+    raise ConfigError(f"--expert-cache-slots {text}: choose one of {choices}, resident, auto")
+
+
+def parse_chunk(text: str) -> int | None:
+    """The value of --prefill-chunk; None for auto.
+
+    Raises:
+        ConfigError: it is not one of the choices.
+    """
+    if text == "auto":
+        return None
+    if text.isdecimal() and int(text) in CHUNKS:
+        return int(text)
+    choices = ", ".join(map(str, CHUNKS))
+    raise ConfigError(f"--prefill-chunk {text}: choose one of {choices}, auto")

@@ -1,0 +1,111 @@
+"""What the commands print: streamed answers, tool calls, footers, progress bars."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from mference.chat.parts import ToolCall
+from mference.model import Answer, Model
+from mference.report import Report
+from mference.session.results import Completion, Reply
+
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """One line for the person at the terminal."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def show(answer: Answer) -> None:
+    """Write an answer to stdout as it comes."""
+    text = ""
+    for text in answer:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    if not text.endswith("\n"):
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+
+
+def show_reply(answer: Answer) -> Reply:
+    """Write a chat answer to stdout as it comes, then the tools it calls; the reply."""
+    empty = True
+    for text in answer:
+        empty = False
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    reply = answer.reply
+    if not empty:
+        sys.stdout.write("\n")
+    for call in reply.tool_calls:
+        sys.stdout.write(tool_call_line(call) + "\n")
+    sys.stdout.flush()
+    return reply
+
+
+def tool_call_line(call: ToolCall) -> str:
+    """A tool call on one line, as code."""
+    return f"{call.name}({call.arguments_json})"
+
+
+def footer(completion: Completion, report: Report) -> str:
+    """Speed and cache figures of one answer, on one line."""
+    times = completion.timings
+    prompt = completion.prompt_tokens
+    # The first answer token comes out of the prefill.
+    decoded = max(0, completion.completion_tokens - 1)
+    parts = [f"prompt {prompt} tokens in {times.prefill:.2f} s"]
+    if decoded and times.decode > 0:
+        parts.append(f"answer {decoded / times.decode:.1f} tokens/s")
+    parts.append(f"experts cached {report.hit_rate:.0%}")
+    parts.append(f"read {size(report.bytes_read)}")
+    return "[" + ", ".join(parts) + "]"
+
+
+def size(count: int) -> str:
+    """A number of bytes for people, in powers of 1000."""
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"
+
+
+def print_footer(completion: Completion, model: Model) -> None:
+    """The footer of an answer, on stderr."""
+    note(footer(completion, model.report()))
+
+
+@contextmanager
+def byte_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on stderr: call it with a description, bytes done, and bytes in all."""
+    bar = Progress(
+        TextColumn("{task.description:<8}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=stderr,
+        transient=True,
+    )
+    tasks: dict[str, int] = {}
+
+    def update(description: str, done: int, total: int) -> None:
+        if description not in tasks:
+            tasks[description] = bar.add_task(description, total=total)
+        bar.update(tasks[description], completed=done, total=total)  # type: ignore[arg-type]
+
+    with bar:
+        yield update

@@ -1,0 +1,50 @@
+"""The embedded demo model: a pocket dictionary in the Gemma 4 architecture.
+
+Its checkpoint is package data; `installed()` puts it through the real installer, once, into the
+user's cache directory.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mference.errors import Locked, StoreError
+from mference.installer import Progress, install
+from mference.store import open_install
+
+CHECKPOINT = Path(__file__).parent / "checkpoint"
+
+_PATIENCE = 60.0  # seconds to wait for another process that is installing the same model
+
+
+def cache_directory() -> Path:
+    """Where installs that nobody named a place for are kept."""
+    if named := os.environ.get("XDG_CACHE_HOME"):
+        return Path(named) / "mference"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "mference"
+    return Path.home() / ".cache" / "mference"
+
+
+def installed(progress: Callable[[Progress], None] | None = None) -> Path:
+    """The demo's install directory, made first if it is missing, damaged or of another version.
+
+    Raises:
+        InstallError: it could not be installed; says why.
+    """
+    target = cache_directory() / "demo.gturbo"
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            open_install(target)
+        except StoreError:
+            try:
+                install(output=target, entry="demo", overwrite=target.exists(), progress=progress)
+            except Locked:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+                continue
+        return target

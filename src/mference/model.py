@@ -1,0 +1,282 @@
+"""A loaded model: what `mference.load` returns."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypedDict, Unpack
+
+from mference.chat.format import ChatFormat
+from mference.chat.messages import MessageLike
+from mference.chat.parts import Part, content_of
+from mference.chat.tools import ToolLike
+from mference.engine import CoreEngine, build_core
+from mference.errors import ConfigError, GenerationError
+from mference.memory import Slots
+from mference.report import Report, process_memory
+from mference.session.config import GenerationConfig
+from mference.session.generation import (
+    Generated,
+    Reader,
+    TokenEvent,
+    completion_of,
+    generate,
+    reply_of,
+)
+from mference.session.results import Completion, Reply
+from mference.store import Install, Policy, open_install
+
+Device = Literal["cpu"]
+OnPrefill = Callable[[int, int], None]
+
+
+class Settings(TypedDict, total=False):
+    """Keyword settings of a generation: the fields of `GenerationConfig`."""
+
+    max_new: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    repetition_penalty: float
+    seed: int | None
+    stop: str | Sequence[str]
+
+
+class Answer(Iterator[str]):
+    """An answer as it is written: iterate over it for pieces of visible text.
+
+    After the last piece `completion` and `reply` describe the whole answer. Closing it, or starting
+    another generation on the same model, ends it early.
+    """
+
+    def __init__(self, events: Generator[TokenEvent, None, Generated], *, tools_offered: bool):
+        self._events = events
+        self._tools_offered = tools_offered
+        self._parts: list[Part] = []
+        self._generated: Generated | None = None
+
+    def __next__(self) -> str:
+        while self._generated is None:
+            try:
+                parts = next(self._events).parts
+            except StopIteration as end:
+                if not isinstance(end.value, Generated):  # closed before its end
+                    raise
+                self._generated = end.value
+                parts = self._generated.tail
+            self._parts += parts
+            if text := content_of(parts):
+                return text
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the answer where it is."""
+        self._events.close()
+
+    def _finished(self) -> Generated:
+        for _ in self:
+            pass
+        if self._generated is None:
+            raise GenerationError("this answer was ended before it was complete")
+        return self._generated
+
+    @property
+    def completion(self) -> Completion:
+        """The whole answer as text and counts; computes what is left of it."""
+        generated = self._finished()
+        return completion_of(self._parts, generated)
+
+    @property
+    def reply(self) -> Reply:
+        """The whole answer as a chat reply; computes what is left of it.
+
+        Raises:
+            ToolCallError: the model wrote a tool call that is not one.
+        """
+        generated = self._finished()
+        return reply_of(self._parts, generated, tools_offered=self._tools_offered)
+
+
+def load(
+    path: str | Path,
+    *,
+    device: Device = "cpu",
+    slots: Slots = "auto",
+    context: int = 4096,
+    prefill_chunk: int = 128,
+    threads: int = 0,
+    verify: Policy = "full-sha256",
+    allow_unpinned: bool = False,
+    warn: Callable[[str], None] | None = None,
+) -> "Model":
+    """Open an installed model.
+
+    Args:
+        path: a `.gturbo` directory made by `mference.install`.
+        device: what computes; only the CPU in this version.
+        slots: experts kept in memory for each layer: 8, 16, 24, 32, 64, 96, 128, `resident` (map
+            the layer files whole), or `auto` (every expert once read where that fits in free
+            memory, else as many as fit; 16 for the embedded demo). The output is the same.
+        context: most tokens of prompt and answer together; sets the size of the KV state.
+        prefill_chunk: prompt tokens computed together: 32, 64 ... 4096. The output is the same.
+        threads: compute threads; 0 for one a processor.
+        verify: `full-sha256` hashes each layer file before its first use; `trusted-receipt` relies
+            on the receipt of the last verification.
+        allow_unpinned: also open an install that matches no pinned entry.
+        warn: receives one line if the install is unpinned; the log otherwise.
+
+    Raises:
+        StoreError: the directory is not an install that can be used; each condition has a class.
+        ConfigError: an argument is outside its range.
+        DeviceError: the device is not available.
+    """
+    if device != "cpu":
+        raise ConfigError(f"device '{device}' is not available; this version computes on 'cpu'")
+    install = open_install(path, policy=verify, allow_unpinned=allow_unpinned, warn=warn)
+    chat_format = ChatFormat.load(install.tokenizer_dir)
+    return assemble(
+        install,
+        chat_format,
+        slots=slots,
+        context=context,
+        prefill_chunk=prefill_chunk,
+        threads=threads,
+    )
+
+
+def assemble(
+    install: Install,
+    chat_format: ChatFormat,
+    *,
+    slots: Slots,
+    context: int,
+    prefill_chunk: int,
+    threads: int,
+) -> "Model":
+    """The model of an open install, for callers that need its tokenizer before its size.
+
+    Arguments and errors are those of `load`.
+    """
+    core = build_core(
+        install, slots=slots, context=context, chunk=prefill_chunk, threads=threads
+    )
+    arch = install.manifest.arch
+    engine = CoreEngine(core, arch=arch, context=context, chunk=prefill_chunk)
+    return Model(install, chat_format, engine)
+
+
+class Model:
+    """A model ready to generate; made by `mference.load`, one sequence at a time.
+
+    Use it as a context manager, or call `close()`: expert slots and state are freed then. Each
+    generation starts from an empty state. Not for several threads at once; the interpreter is
+    free to run other threads while the model computes.
+    """
+
+    def __init__(self, install: Install, chat_format: ChatFormat, engine: CoreEngine) -> None:
+        self.install = install
+        self.format = chat_format
+        self._engine: CoreEngine | None = engine
+        self._answer: Answer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the model's memory. Closing twice is harmless."""
+        if self._answer is not None:
+            self._answer.close()
+        self._answer = None
+        self._engine = None
+
+    @property
+    def context(self) -> int:
+        """Most tokens of prompt and answer together."""
+        return self._open().context
+
+    def generate(
+        self, prompt: str, *, on_prefill: OnPrefill | None = None, **settings: Unpack[Settings]
+    ) -> Completion:
+        """Continue a raw text prompt; no chat framing is added.
+
+        Args:
+            prompt: text; special tokens written in it take effect.
+            on_prefill: told the prompt tokens done, and their total, after each chunk.
+            **settings: fields of `GenerationConfig`, such as `max_new=64, temperature=0`.
+
+        Raises:
+            ConfigError: a setting is outside its range.
+            ContextLengthError: the prompt does not fit the context.
+            ExpertFillError: an expert could not be read.
+        """
+        return self.stream(prompt, on_prefill=on_prefill, **settings).completion
+
+    def chat(
+        self,
+        messages: Sequence[MessageLike],
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        on_prefill: OnPrefill | None = None,
+        **settings: Unpack[Settings],
+    ) -> Reply:
+        """Answer a conversation.
+
+        Args:
+            messages: `{"role": "user", "content": "..."}` and so on, oldest first.
+            tools: functions the model may call, declared as for OpenAI's chat completions.
+            on_prefill: told the prompt tokens done, and their total, after each chunk.
+            **settings: fields of `GenerationConfig`.
+
+        Raises:
+            TemplateError: the messages or tools are not well formed.
+            ToolCallError: the model wrote a tool call that is not one.
+            ConfigError, ContextLengthError, ExpertFillError: as in `generate`.
+        """
+        answer = self.stream(messages, tools=tools, on_prefill=on_prefill, **settings)
+        return answer.reply
+
+    def stream(
+        self,
+        prompt: str | Sequence[MessageLike],
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        on_prefill: OnPrefill | None = None,
+        **settings: Unpack[Settings],
+    ) -> Answer:
+        """Like `generate` for a text, like `chat` for messages, but piece by piece.
+
+        Nothing is computed before the first piece is asked for. Raises as they do.
+        """
+        engine = self._open()
+        config = GenerationConfig(**settings)
+        reader: Reader
+        if isinstance(prompt, str):
+            ids = self.format.raw_ids(prompt)
+            reader = self.format.text_reader(config.stop)
+        else:
+            ids = self.format.prompt_ids(prompt, tools)
+            reader = self.format.assistant_reader(tools, config.stop)
+        if self._answer is not None:
+            self._answer.close()
+        engine.rewind(0)
+        events = generate(
+            engine, ids, config, reader, self.format.stops, on_prefill=on_prefill
+        )
+        self._answer = Answer(events, tools_offered=bool(tools))
+        return self._answer
+
+    def report(self) -> Report:
+        """The counters of this model since it was loaded."""
+        return Report(**self._open().counters(), memory=process_memory())
+
+    def _open(self) -> CoreEngine:
+        if self._engine is None:
+            raise GenerationError("this model is closed; load it again")
+        return self._engine

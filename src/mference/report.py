@@ -1,0 +1,70 @@
+"""What a model did and what it holds: the counters of a run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident memory of this process in bytes, split by owner.
+
+    `own` is anonymous memory: expert slots, keys and values, scratch, Python. `mapped` is clean
+    file memory, such as the common weights, which the system may drop and read again. `peak` is
+    the highest sum of the two so far. All are None where the system does not tell.
+    """
+
+    own: int | None
+    mapped: int | None
+    peak: int | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Counters of a model since it was loaded. Times are in seconds.
+
+    tokens, passes: prompt and answer tokens computed, and the passes they took.
+    hits, misses, evictions: experts found in a slot, read from disk, and dropped for another.
+    bytes_read: bytes of experts read from the layer files.
+    read_seconds: summed over reads, which overlap each other and the device's work.
+    exposed_read_seconds: what the host had to wait for reads.
+    mix_seconds, routed_seconds, head_seconds: the host's time to encode a layer's first part, to
+        plan and encode its routed experts, and to run the head.
+    router_wait_seconds: what the host waited for the device to choose experts.
+    slots: expert slots a layer; 0 if the layer files are mapped.
+    kv_bytes: bytes of keys and values.
+    """
+
+    tokens: int
+    passes: int
+    hits: int
+    misses: int
+    evictions: int
+    bytes_read: int
+    read_seconds: float
+    exposed_read_seconds: float
+    mix_seconds: float
+    router_wait_seconds: float
+    routed_seconds: float
+    head_seconds: float
+    slots: int
+    kv_bytes: int
+    memory: Memory
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of expert requests that found a slot; 0 before the first."""
+        return self.hits / max(1, self.hits + self.misses)
+
+
+def process_memory() -> Memory:
+    """The resident memory of this process, as the kernel counts it."""
+    try:
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    except OSError:
+        return Memory(None, None, None)
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def size(key: str) -> int:
+        return int(fields[key].split()[0]) * 1024
+
+    return Memory(size("RssAnon"), size("RssFile"), size("VmHWM"))
