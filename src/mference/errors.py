@@ -39,11 +39,15 @@ class HttpError(InstallError):
 
 
 class HttpStatusError(HttpError):
-    """A server answered with a status that the request does not allow; `status` is that number."""
+    """A server answered with a status that the request does not allow.
 
-    def __init__(self, message: str, status: int) -> None:
+    `status` is that number, `retry_after` the server's header of that name.
+    """
+
+    def __init__(self, message: str, status: int, retry_after: str | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after = retry_after
 
 
 class Unreachable(HttpError):

@@ -30,6 +30,10 @@ class Fields:
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
+    def as_dict(self) -> dict[str, Any]:
+        """The object itself."""
+        return self._values
+
     def fail(self, message: str) -> NoReturn:
         """Raise this object's error with `message` about it."""
         raise self._error(f"{self.where}: {message}")

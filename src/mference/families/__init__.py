@@ -27,6 +27,7 @@ __all__ = [
     "pinned_entry",
     "source_rules",
     "supported_entries",
+    "supported_names",
 ]
 
 FAMILIES: dict[str, Family] = {
@@ -43,7 +44,7 @@ def supported_entries() -> tuple[PinnedEntry, ...]:
 def pinned_entry(name: str) -> PinnedEntry:
     """The entry of that name. Raises `InstallError` naming the supported ones if there is none."""
     if name not in ENTRIES:
-        raise InstallError(f"There is no model named '{name}'. Supported: {_supported()}.")
+        raise InstallError(f"There is no model named '{name}'. Supported: {supported_names()}.")
     return ENTRIES[name]
 
 
@@ -62,10 +63,11 @@ def source_rules(family: str, what: str) -> SourceRules:
     if rules is None:
         raise UnsupportedModel(
             f"{what} needs the model family '{family}', which this version of mference cannot "
-            f"run yet. Supported: {_supported()}."
+            f"run yet. Supported: {supported_names()}."
         )
     return rules
 
 
-def _supported() -> str:
+def supported_names() -> str:
+    """The names of the supported entries, for messages."""
     return ", ".join(entry.name for entry in supported_entries())
