@@ -1,3 +1,4 @@
+# ruff: noqa: N818 - a name states the condition; the tree states that it is an error
 """Every error the package raises on purpose, in one tree below `MferenceError`.
 
 Each message says what went wrong, where, and what to do next. The C++ core raises the
@@ -9,6 +10,10 @@ class MferenceError(Exception):
     """Base of all errors that mference raises on purpose."""
 
 
+class UnsupportedModel(MferenceError):
+    """The model is known by name, but this version has no code for its family."""
+
+
 class InstallError(MferenceError):
     """An installation could not start, continue or finish."""
 
@@ -18,11 +23,59 @@ class SourceMismatch(InstallError):
 
 
 class CheckpointError(InstallError):
-    """A source file (safetensors header, index, config) is malformed or inconsistent."""
+    """A source file (safetensors header, index, config) is malformed or inconsistent.
+
+    `reason` names the condition in one fixed word group, such as `missing_scales`,
+    `shape_mismatch`, `config_invalid`, `header_too_large` or `tensor_overlap`.
+    """
+
+    def __init__(self, message: str, reason: str = "malformed") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
-class RangeError(InstallError):
+class HttpError(InstallError):
+    """A server could not be reached, or its answer cannot be used."""
+
+
+class HttpStatusError(HttpError):
+    """A server answered with a status that the request does not allow.
+
+    `status` is that number, `retry_after` the server's header of that name.
+    """
+
+    def __init__(self, message: str, status: int, retry_after: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class Unreachable(HttpError):
+    """No answer: time-out, lost connection, no route or no such host."""
+
+
+class ProtocolError(HttpError):
+    """A server's headers contradict what was asked, or cannot be read."""
+
+
+class RangeError(ProtocolError):
     """A server answered a byte-range request with something other than that range."""
+
+
+class BodyTruncated(RangeError):
+    """A body ended before the requested range was complete."""
+
+
+class BodyExceeded(RangeError):
+    """A body was longer than the requested range."""
+
+
+class RedirectRejected(HttpError):
+    """A redirect leads to plain HTTP, or there are too many of them."""
+
+
+class RetryDelayExceeded(HttpError):
+    """A server asks to wait longer than the installer is willing to."""
 
 
 class NoSpace(InstallError):
@@ -37,8 +90,24 @@ class UnsafePath(InstallError):
     """A path that the installer would write is a symlink or not what it should be."""
 
 
+class PromotionUnsupported(InstallError):
+    """The file system cannot swap two directories atomically, so nothing was replaced."""
+
+
 class StateError(InstallError):
     """The state of an earlier, unfinished install does not fit what was asked for."""
+
+
+class StateMissing(StateError):
+    """There is no saved state to continue or discard."""
+
+
+class StateCorrupt(StateError):
+    """The saved state contradicts itself; it can only be discarded."""
+
+
+class StateIncompatible(StateError):
+    """The saved state belongs to another request, or a decision about it is needed."""
 
 
 class StoreError(MferenceError):
@@ -62,11 +131,19 @@ class UnsupportedVersion(ManifestError):
 
 
 class UnknownFlag(ManifestError):
-    """The manifest sets a format flag this reader does not know."""
+    """The manifest sets a format flag this reader does not know; `name` is the flag."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class ArchMismatch(ManifestError):
-    """An architecture value differs from the pinned entry's baseline."""
+    """An architecture value differs from the pinned entry's baseline; `field` is its key."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class StrideNotAligned(ManifestError):
@@ -90,7 +167,11 @@ class TensorNotFound(StoreError):
 
 
 class MissingFile(StoreError):
-    """A file that the manifest must list, or lists, is missing."""
+    """A file that the manifest must list, or lists, is missing; `name` is its path."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class IntegrityError(StoreError):

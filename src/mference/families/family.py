@@ -1,0 +1,141 @@
+"""What a family is: its architecture rules, its quantization rules, how its source is read."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mference.families.arch import Arch
+
+Role = Literal["gate", "up", "down"]
+
+MULTIMODAL_PREFIXES = (
+    "vision_tower.",
+    "embed_vision.",
+    "audio_tower.",
+    "model.visual.",
+    "model.audio.",
+)
+
+QUANT_SLOTS = ("embedding", "attention", "router", "sharedExpert", "routedExpert")
+
+
+@dataclass(frozen=True)
+class SlotRule:
+    """The values a reader accepts in one quant slot of a manifest; strings compare without case."""
+
+    bits: tuple[int, ...]
+    scheme: str = "affine"
+    scale_type: str = "BF16"
+    bias_type: str = "BF16"
+    group_size: int = 64
+
+
+ABSENT_SLOT = SlotRule((0,), "none", "none", "none", 0)
+
+COMMON_QUANT: Mapping[str, SlotRule] = {
+    "embedding": SlotRule((4,)),
+    "attention": SlotRule((4,)),
+    "router": SlotRule((8,)),
+    "sharedExpert": SlotRule((4, 8)),
+    "routedExpert": SlotRule((2, 4)),
+}
+
+
+@dataclass(frozen=True)
+class SourceRules:
+    """How a family's source checkpoint is read: its config and the roles of its tensor names.
+
+    `layer_slots` are name stems below `<trunk>layers.N.`, in the order in which their tensors are
+    stored. `quant_witnesses` name, for each quant slot, the stems whose bits the manifest records.
+    """
+
+    model_types: tuple[str, ...]
+    read_arch: Callable[[Mapping[str, Any]], Arch]
+    resident_prefixes: tuple[str, ...]
+    trunk: str
+    embedding: tuple[str, ...]
+    final_norm: str
+    head: str | None
+    routed_container: str
+    layer_slots: tuple[str, ...]
+    quant_witnesses: Mapping[str, tuple[str, ...]]
+
+    @property
+    def layer_prefix(self) -> str:
+        """What the name of every per-layer tensor starts with, before the layer number."""
+        return f"{self.trunk}layers."
+
+
+@dataclass(frozen=True)
+class Family:
+    """One code path. `rules` is None while this version cannot install or run the family.
+
+    `extension_keys` are the arch keys its manifests write beyond the core ones; `required_keys`
+    those a reader insists on. `fixed_quant` means that the manifest records `quant` as it stands
+    instead of what the tensors show.
+    """
+
+    name: str
+    baseline: Arch
+    extension_keys: tuple[str, ...] = ()
+    required_keys: tuple[str, ...] = ()
+    quant: Mapping[str, SlotRule] = field(default_factory=lambda: COMMON_QUANT)
+    fixed_quant: bool = False
+    flash_head: bool = False
+    rules: SourceRules | None = None
+
+
+@dataclass(frozen=True)
+class TensorRole:
+    """Where a source tensor goes: kept resident, packed as part of an expert, or dropped."""
+
+    bucket: Literal["resident", "routed", "dropped", "unknown"]
+    layer: int = -1
+    role: Role | None = None
+
+
+def classify(rules: SourceRules, name: str, num_layers: int) -> TensorRole:
+    """The role of a source tensor by its name; `unknown` if no prefix of the family fits."""
+    if name.startswith(MULTIMODAL_PREFIXES):
+        return TensorRole("dropped")
+    if not name.startswith(rules.resident_prefixes):
+        return TensorRole("unknown")
+    pattern = (
+        re.escape(rules.layer_prefix)
+        + r"(\d+)"
+        + re.escape(rules.routed_container)
+        + r"(gate|up|down)_proj\.(?:weight|scales|biases)"
+    )
+    match = re.fullmatch(pattern, name, re.ASCII)
+    if match and int(match[1]) < num_layers:
+        roles: dict[str, Role] = {"gate": "gate", "up": "up", "down": "down"}
+        return TensorRole("routed", int(match[1]), roles[match[2]])
+    return TensorRole("resident")
+
+
+def resident_order(rules: SourceRules, name: str) -> tuple[int, int, int, str]:
+    """Sort key of a resident tensor: (group, layer, slot rank, name)."""
+    if name in rules.embedding:
+        return 0, 0, rules.embedding.index(name), name
+    if name == rules.final_norm:
+        return 3, 0, 0, name
+    if name == rules.head:
+        return 4, 0, 0, name
+    match = re.match(re.escape(rules.layer_prefix) + r"(\d+)\.", name, re.ASCII)
+    if not match:
+        return 2, 0, 0, name
+    return 1, int(match[1]), _slot_rank(rules, name[match.end() :]), name
+
+
+def layer_stem(rules: SourceRules, name: str) -> str | None:
+    """The part of a per-layer tensor name after the layer number, else None."""
+    match = re.match(re.escape(rules.layer_prefix) + r"\d+\.(.*)", name, re.ASCII)
+    return match[1] if match else None
+
+
+def _slot_rank(rules: SourceRules, stem: str) -> int:
+    for rank, slot in enumerate(rules.layer_slots):
+        if stem == slot or stem.startswith(slot + "."):
+            return rank
+    return len(rules.layer_slots)

@@ -1,0 +1,151 @@
+"""Gemma 4 26B-A4B and models of its shape: configuration, tensor names, architecture."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mference.errors import CheckpointError
+from mference.families.arch import Arch
+from mference.families.family import Family, SourceRules
+from mference.jsontext import Fields
+
+BASELINE = Arch(
+    hiddenSize=2816,
+    ffnIntermediate=2112,
+    moeIntermediateSize=704,
+    numHeads=16,
+    numKVHeads=8,
+    numFullKVHeads=2,
+    headDim=256,
+    fullHeadDim=512,
+    vocabSize=262144,
+    slidingWindow=1024,
+    finalLogitSoftcap=30.0,
+    ropeTheta=1e4,
+    fullRopeTheta=1e6,
+    partialRotaryFactor=0.25,
+    numLayers=30,
+    numExperts=128,
+    topKExperts=8,
+    tieWordEmbeddings=True,
+    attentionKEqV=True,
+    hiddenActivation="gelu_pytorch_tanh",
+    fullAttentionLayerMask=tuple(int(layer % 6 == 5) for layer in range(30)),
+)
+
+# The embedded demo checkpoint: the same family at 1/1000 of the size.
+DEMO = Arch(
+    hiddenSize=256,
+    ffnIntermediate=256,
+    moeIntermediateSize=64,
+    numHeads=4,
+    numKVHeads=2,
+    numFullKVHeads=1,
+    headDim=64,
+    fullHeadDim=128,
+    vocabSize=8192,
+    slidingWindow=128,
+    finalLogitSoftcap=30.0,
+    ropeTheta=1e4,
+    fullRopeTheta=1e6,
+    partialRotaryFactor=0.25,
+    numLayers=6,
+    numExperts=64,
+    topKExperts=8,
+    tieWordEmbeddings=True,
+    attentionKEqV=True,
+    hiddenActivation="gelu_pytorch_tanh",
+    fullAttentionLayerMask=(0, 0, 0, 0, 0, 1),
+)
+
+
+def read_arch(config: Mapping[str, Any]) -> Arch:
+    """The architecture that a source `config.json` describes.
+
+    Raises `CheckpointError` (`config_invalid`) for a key that is missing, mistyped or unusable.
+    """
+    text = Fields(config, "config.json", _invalid).object("text_config")
+    rope = text.object("rope_parameters") if "rope_parameters" in text else None
+    num_layers = text.integer("num_hidden_layers", minimum=1)
+    return Arch(
+        hiddenSize=text.integer("hidden_size"),
+        ffnIntermediate=text.integer("intermediate_size"),
+        moeIntermediateSize=text.integer("moe_intermediate_size"),
+        numHeads=text.integer("num_attention_heads"),
+        numKVHeads=text.integer("num_key_value_heads"),
+        numFullKVHeads=text.integer("num_global_key_value_heads"),
+        headDim=text.integer("head_dim"),
+        fullHeadDim=text.integer("global_head_dim"),
+        vocabSize=text.integer("vocab_size"),
+        slidingWindow=text.integer("sliding_window"),
+        finalLogitSoftcap=text.number("final_logit_softcapping"),
+        ropeTheta=_rope(rope, "sliding_attention", "rope_theta", 1e4),
+        fullRopeTheta=_rope(rope, "full_attention", "rope_theta", 1e6),
+        partialRotaryFactor=_rope(rope, "full_attention", "partial_rotary_factor", 0.25),
+        numLayers=num_layers,
+        numExperts=text.integer("num_experts"),
+        topKExperts=text.integer("top_k_experts"),
+        tieWordEmbeddings=_flag(text, "tie_word_embeddings"),
+        attentionKEqV=_flag(text, "attention_k_eq_v"),
+        hiddenActivation=(
+            text.text("hidden_activation")
+            if "hidden_activation" in text
+            else BASELINE["hiddenActivation"]
+        ),
+        fullAttentionLayerMask=_mask(text, num_layers),
+    )
+
+
+def _mask(text: Fields, num_layers: int) -> tuple[int, ...]:
+    kinds = text.texts("layer_types")
+    if len(kinds) != num_layers:
+        text.fail(f"'layer_types' has {len(kinds)} entries for {num_layers} layers")
+    return tuple(int(kind == "full_attention") for kind in kinds)
+
+
+def _rope(rope: Fields | None, kind: str, key: str, default: float) -> float:
+    if rope is None or kind not in rope or key not in rope.object(kind):
+        return default
+    return rope.object(kind).number(key)
+
+
+def _flag(text: Fields, key: str) -> bool:
+    return text.boolean(key) if key in text else False
+
+
+def _invalid(message: str) -> CheckpointError:
+    return CheckpointError(message, "config_invalid")
+
+
+FAMILY = Family(
+    name="gemma4",
+    baseline=BASELINE,
+    rules=SourceRules(
+        model_types=("gemma4", "gemma4_text"),
+        read_arch=read_arch,
+        resident_prefixes=("language_model.",),
+        trunk="language_model.model.",
+        embedding=("language_model.model.embed_tokens.weight",),
+        final_norm="language_model.model.norm.weight",
+        head=None,
+        routed_container=".experts.switch_glu.",
+        layer_slots=(
+            *(f"self_attn.{x}" for x in ("q_proj", "k_proj", "v_proj", "o_proj")),
+            *(f"self_attn.{x}" for x in ("q_norm", "k_norm")),
+            *(f"router.{x}" for x in ("proj", "scale", "per_expert_scale")),
+            *(f"mlp.{x}" for x in ("gate_proj", "up_proj", "down_proj")),
+            "input_layernorm",
+            "post_attention_layernorm",
+            "pre_feedforward_layernorm",
+            "pre_feedforward_layernorm_2",
+            "post_feedforward_layernorm",
+            "post_feedforward_layernorm_1",
+            "post_feedforward_layernorm_2",
+            "layer_scalar",
+        ),
+        quant_witnesses={
+            "attention": ("self_attn.q_proj.weight",),
+            "router": ("router.proj.weight",),
+            "sharedExpert": ("mlp.gate_proj.weight",),
+        },
+    ),
+)

@@ -1,0 +1,68 @@
+"""One installer at a time for each output path."""
+
+import errno
+import fcntl
+import os
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from mference.errors import InstallError, Locked, UnsafePath
+
+
+class InstallLock:
+    """An advisory lock on a file that is created when needed and left behind.
+
+    Opening it holds the lock until `close`, or until the process ends however it ends. Raises
+    `Locked` while another process (or another opening) holds it, `UnsafePath` if the path is not
+    a regular file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            self._descriptor = os.open(path, flags, 0o600)
+        except OSError as exc:
+            if exc.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+                raise UnsafePath(f"{path} is not a regular file. Remove it.") from None
+            raise InstallError(f"cannot open the lock {path}: {exc.strerror}") from exc
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.verify()
+        except BlockingIOError:
+            self.close()
+            raise Locked(
+                f"another install is writing {path.name.removesuffix('.install.lock')}. "
+                "Wait for it to finish, or stop it."
+            ) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def verify(self) -> None:
+        """Check that the path still names the file that is locked. Raises `UnsafePath`."""
+        held = os.fstat(self._descriptor)
+        try:
+            there = self._path.lstat()
+        except FileNotFoundError:
+            raise UnsafePath(f"{self._path} was removed while it was locked") from None
+        same = (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
+        if not same or not stat.S_ISREG(held.st_mode):
+            raise UnsafePath(f"{self._path} was replaced while it was being locked")
+
+    def close(self) -> None:
+        """Release the lock; the file stays."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

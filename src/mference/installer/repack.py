@@ -1,0 +1,280 @@
+"""From source tensors to a store: the resident index, the expert layout, and the copies."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from mference.errors import CheckpointError
+from mference.families import Family, SourceRules
+from mference.families.arch import Arch
+from mference.families.family import QUANT_SLOTS, Role, classify, layer_stem, resident_order
+from mference.installer.plan import Copy
+from mference.installer.safetensors import SourceTensor
+from mference.installer.snapshot import Quantization
+from mference.store.directory import EXPERTS, WEIGHTS, layer_file, page_rounded
+from mference.store.layout import ExpertLayout, LayerLayout, Layout, SubTensor
+from mference.store.manifest import QuantSlot
+from mference.store.resident import DTYPES, ResidentIndex, TensorSpec, plan_index
+
+ROLES: tuple[Role, ...] = ("gate", "up", "down")
+_WEIGHT, _SCALES, _BIASES = ".weight", ".scales", ".biases"
+_DEFAULT_BITS = {"embedding": 4, "attention": 4, "router": 8, "sharedExpert": 8, "routedExpert": 4}
+
+
+@dataclass(frozen=True)
+class Repack:
+    """The store that a source becomes. `outputs` are its large files and their sizes in bytes."""
+
+    index: ResidentIndex
+    layout: Layout
+    copies: tuple[Copy, ...]
+    quant: Mapping[str, QuantSlot]
+    outputs: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class QuantizedTensor:
+    """A packed weight with its companions and its unpacked shape."""
+
+    weight: SourceTensor
+    scales: SourceTensor
+    biases: SourceTensor
+    shape: tuple[int, ...]
+    bits: int
+
+
+def plan_repack(
+    family: Family,
+    rules: SourceRules,
+    arch: Arch,
+    quantization: Quantization,
+    tensors: Mapping[str, SourceTensor],
+) -> Repack:
+    """Decide where every kept tensor of a source goes.
+
+    Raises `CheckpointError` with `reason` one of unknown_tensor_prefix, missing_scales,
+    missing_biases, dtype_mismatch, shape_mismatch, configuration_error, scratch_exceeded.
+    """
+    resident, routed = _sort_out(rules, arch, tensors)
+    quantized = {
+        name: _quantized(tensors, tensors[name], quantization)
+        for name in resident
+        if _is_packed(tensors[name])
+    }
+    companions = {t.name for q in quantized.values() for t in (q.scales, q.biases)}
+    names = sorted(
+        (n for n in resident if n not in companions), key=lambda n: resident_order(rules, n)
+    )
+    index = plan_index([_spec(tensors[name], quantized.get(name)) for name in names])
+    layers = {
+        layer: {
+            role: _routed(tensors, weights.get(role), layer, role, arch, quantization)
+            for role in ROLES
+        }
+        for layer, weights in routed.items()
+    }
+    layout = _place_experts(arch, layers)
+    copies = (
+        *_resident_copies(names, tensors, quantized, index),
+        *(
+            c
+            for layer, roles in sorted(layers.items())
+            for c in _expert_copies(layer, roles, layout)
+        ),
+    )
+    outputs = {WEIGHTS: index.file_size}
+    for layer_layout in layout.layers:
+        if layer_layout.experts:
+            outputs[f"{EXPERTS}/{layer_layout.file}"] = (
+                len(layer_layout.experts) * layout.expert_stride
+            )
+    quant = _quant_slots(family, rules, quantization, quantized, layers)
+    return Repack(index, layout, copies, quant, outputs)
+
+
+def _sort_out(
+    rules: SourceRules, arch: Arch, tensors: Mapping[str, SourceTensor]
+) -> tuple[list[str], dict[int, dict[Role, SourceTensor]]]:
+    resident: list[str] = []
+    routed: dict[int, dict[Role, SourceTensor]] = {}
+    for name, tensor in tensors.items():
+        kind = classify(rules, name, arch.integer("numLayers"))
+        if kind.bucket == "unknown":
+            raise CheckpointError(f"'{name}' is no tensor of this family", "unknown_tensor_prefix")
+        if kind.bucket == "resident":
+            resident.append(name)
+        if kind.role and name.endswith(_WEIGHT):
+            routed.setdefault(kind.layer, {})[kind.role] = tensor
+    return resident, routed
+
+
+def _is_packed(tensor: SourceTensor) -> bool:
+    return tensor.dtype == "U32" and tensor.name.endswith(_WEIGHT)
+
+
+def _quantized(
+    tensors: Mapping[str, SourceTensor], weight: SourceTensor, quantization: Quantization
+) -> QuantizedTensor:
+    stem = weight.name.removesuffix(_WEIGHT)
+    for suffix in (_SCALES, _BIASES):
+        if stem + suffix not in tensors:
+            raise CheckpointError(f"'{weight.name}' has no {suffix[1:]}", f"missing_{suffix[1:]}")
+    scales, biases = tensors[stem + _SCALES], tensors[stem + _BIASES]
+    bits, group = quantization.of(stem)
+    if 32 % bits or not weight.shape:
+        raise CheckpointError(f"'{weight.name}': {bits} bits do not pack", "shape_mismatch")
+    columns = weight.shape[-1] * (32 // bits)
+    for companion in (scales, biases):
+        if companion.dtype != "BF16":
+            raise CheckpointError(
+                f"'{companion.name}' is {companion.dtype}, not BF16", "dtype_mismatch"
+            )
+        if columns % group or companion.shape != (*weight.shape[:-1], columns // group):
+            raise CheckpointError(
+                f"'{companion.name}' has shape {list(companion.shape)}; {list(weight.shape)} words "
+                f"of {bits}-bit values in groups of {group} need another",
+                "shape_mismatch",
+            )
+    return QuantizedTensor(weight, scales, biases, (*weight.shape[:-1], columns), bits)
+
+
+def _spec(tensor: SourceTensor, quantized: QuantizedTensor | None) -> TensorSpec:
+    if tensor.dtype not in DTYPES:
+        raise CheckpointError(f"'{tensor.name}': {tensor.dtype} is not stored", "dtype_mismatch")
+    if quantized is None:
+        return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.size)
+    return TensorSpec(
+        tensor.name,
+        tensor.dtype,
+        quantized.shape,
+        tensor.size,
+        quantized.scales.size,
+        quantized.biases.size,
+    )
+
+
+def _routed(
+    tensors: Mapping[str, SourceTensor],
+    weight: SourceTensor | None,
+    layer: int,
+    role: Role,
+    arch: Arch,
+    quantization: Quantization,
+) -> QuantizedTensor:
+    if weight is None:
+        raise CheckpointError(f"layer {layer} has experts without '{role}'", "configuration_error")
+    if weight.dtype != "U32" or len(weight.shape) != 3:
+        raise CheckpointError(
+            f"'{weight.name}' is {weight.dtype} {list(weight.shape)}, not U32 of rank 3",
+            "shape_mismatch",
+        )
+    tensor = _quantized(tensors, weight, quantization)
+    hidden, width = arch.integer("hiddenSize"), arch.integer("moeIntermediateSize")
+    wanted = (arch["numExperts"], *((hidden, width) if role == "down" else (width, hidden)))
+    if tensor.shape != wanted:
+        raise CheckpointError(
+            f"'{weight.name}' unpacks to {list(tensor.shape)}, the config says {list(wanted)}",
+            "shape_mismatch",
+        )
+    return tensor
+
+
+def _pieces(
+    roles: Mapping[Role, QuantizedTensor],
+) -> Iterator[tuple[str, SourceTensor, QuantizedTensor | None]]:
+    for role in ROLES:
+        tensor = roles[role]
+        yield role, tensor.weight, tensor
+        yield f"{role}_scales", tensor.scales, None
+        yield f"{role}_biases", tensor.biases, None
+
+
+def _place_experts(arch: Arch, layers: Mapping[int, Mapping[Role, QuantizedTensor]]) -> Layout:
+    experts = arch.integer("numExperts")
+    blobs: dict[int, dict[str, SubTensor]] = {}
+    stride = 0
+    for layer, roles in layers.items():
+        at = 0
+        blobs[layer] = {}
+        for name, tensor, packed in _pieces(roles):
+            shape = packed.shape if packed else tensor.shape
+            size = tensor.size // experts
+            bits = packed.bits if packed else None
+            blobs[layer][name] = SubTensor(at, size, tensor.dtype, shape[1:], bits)
+            at += size
+        stride = max(stride, page_rounded(at))
+    return Layout(
+        stride,
+        arch.integer("numLayers"),
+        experts if layers else 0,
+        tuple(
+            LayerLayout(
+                layer,
+                layer_file(layer),
+                tuple(ExpertLayout(e * stride, stride, blobs[layer]) for e in range(experts))
+                if layer in blobs
+                else (),
+            )
+            for layer in range(arch.integer("numLayers"))
+        ),
+    )
+
+
+def _resident_copies(
+    names: list[str],
+    tensors: Mapping[str, SourceTensor],
+    quantized: Mapping[str, QuantizedTensor],
+    index: ResidentIndex,
+) -> Iterator[Copy]:
+    for name in names:
+        entry, packed = index.tensors[name], quantized.get(name)
+        yield _copy(tensors[name], WEIGHTS, entry.offset)
+        if packed:
+            yield _copy(packed.scales, WEIGHTS, entry.scale_offset)
+            yield _copy(packed.biases, WEIGHTS, entry.bias_offset)
+
+
+def _expert_copies(
+    layer: int, roles: Mapping[Role, QuantizedTensor], layout: Layout
+) -> Iterator[Copy]:
+    path = f"{EXPERTS}/{layout.layers[layer].file}"
+    for e, expert in enumerate(layout.layers[layer].experts):
+        for name, tensor, _ in _pieces(roles):
+            piece = expert.tensors[name]
+            yield Copy(
+                tensor.shard,
+                tensor.offset + e * piece.size,
+                piece.size,
+                path,
+                expert.offset + piece.offset,
+            )
+
+
+def _copy(tensor: SourceTensor, path: str, offset: int) -> Copy:
+    return Copy(tensor.shard, tensor.offset, tensor.size, path, offset)
+
+
+def _quant_slots(
+    family: Family,
+    rules: SourceRules,
+    quantization: Quantization,
+    quantized: Mapping[str, QuantizedTensor],
+    layers: Mapping[int, Mapping[Role, QuantizedTensor]],
+) -> dict[str, QuantSlot]:
+    if family.fixed_quant:
+        return {
+            name: QuantSlot(r.bits[0], r.scheme, r.scale_type, r.bias_type, r.group_size)
+            for name, r in family.quant.items()
+        }
+    bits = dict(_DEFAULT_BITS)
+    for name, tensor in sorted(quantized.items(), key=lambda i: resident_order(rules, i[0])):
+        if name == rules.embedding[0]:
+            bits["embedding"] = tensor.bits
+        for slot, stems in rules.quant_witnesses.items():
+            if layer_stem(rules, name) in stems:
+                bits[slot] = tensor.bits
+    if layers:
+        bits["routedExpert"] = layers[min(layers)]["gate"].bits
+    return {
+        slot: QuantSlot(bits[slot], quantization.mode, "BF16", "BF16", quantization.group_size)
+        for slot in QUANT_SLOTS
+    }

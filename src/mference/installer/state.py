@@ -1,0 +1,86 @@
+"""What may lie at an output path when an install starts, and how saved state is discarded."""
+
+import shutil
+import stat
+from pathlib import Path
+
+from mference.errors import (
+    InstallError,
+    StateCorrupt,
+    StateIncompatible,
+    StateMissing,
+    UnsafePath,
+)
+from mference.installer.lock import InstallLock
+from mference.installer.paths import InstallPaths, prepared_paths
+
+HOW_TO_DISCARD = "Discard the saved state with discard_partial, then install again."
+
+
+def check_kinds(paths: InstallPaths) -> None:
+    """Check that each path is absent or what it should be; a symlink never is.
+
+    Raises `UnsafePath`.
+    """
+    for path, accepts, kind in (
+        (paths.final, stat.S_ISDIR, "directory"),
+        (paths.partial, stat.S_ISDIR, "directory"),
+        (paths.checkpoint, stat.S_ISREG, "regular file"),
+        (paths.lock, stat.S_ISREG, "regular file"),
+    ):
+        mode = _mode(path)
+        if mode is not None and not accepts(mode):
+            raise UnsafePath(f"{path} exists and is not a {kind}. Move it away.")
+
+
+def check_start(paths: InstallPaths, *, overwrite: bool = False, resume: bool = False) -> None:
+    """Check, before any byte of the source is asked for, that an install may start.
+
+    Raises `UnsafePath`; `InstallError` if the final directory exists without `overwrite`; and
+    `StateCorrupt`, `StateMissing` or `StateIncompatible` if saved state and `resume` do not fit.
+    """
+    check_kinds(paths)
+    if paths.final.exists() and not overwrite:
+        raise InstallError(
+            f"{paths.final} exists already. Choose another output, or overwrite it explicitly."
+        )
+    partial, checkpoint = paths.partial.exists(), paths.checkpoint.exists()
+    if partial != checkpoint:
+        found, lost = (
+            (paths.partial, paths.checkpoint) if partial else (paths.checkpoint, paths.partial)
+        )
+        raise StateCorrupt(f"{found.name} exists without {lost.name}. {HOW_TO_DISCARD}")
+    if resume and not partial:
+        raise StateMissing(f"there is no unfinished install of {paths.final} to resume")
+    if partial and not resume:
+        raise StateIncompatible(
+            f"an unfinished install of {paths.final} was saved in {paths.partial.name}: "
+            f"resume it or discard it. {HOW_TO_DISCARD}"
+        )
+
+
+def discard_partial(output: str | Path) -> None:
+    """Remove the saved state of an unfinished install of `output`, and nothing else.
+
+    Raises `StateMissing` if there is none, `Locked` while an install runs, `UnsafePath`.
+    """
+    paths = prepared_paths(output)
+    with InstallLock(paths.lock):
+        check_kinds(paths)
+        if not paths.partial.exists() and not paths.checkpoint.exists():
+            raise StateMissing(f"there is no unfinished install of {paths.final} to discard")
+        remove_partial(paths)
+
+
+def remove_partial(paths: InstallPaths) -> None:
+    """Remove the partial directory and the checkpoint, whichever exist. Raises `OSError`."""
+    if paths.partial.exists():
+        shutil.rmtree(paths.partial)
+    paths.checkpoint.unlink(missing_ok=True)
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_mode
+    except FileNotFoundError:
+        return None

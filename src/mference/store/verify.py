@@ -1,0 +1,137 @@
+"""`verify_install`: every file of an install against its manifest, and a new receipt."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mference.errors import LayoutError, ManifestError, ReceiptInvalid
+from mference.store.directory import (
+    EXPERTS,
+    LAYOUT,
+    MANIFEST,
+    PAGE,
+    RECEIPT,
+    REINSTALL,
+    TOKENIZER,
+    VERIFIER_CAP,
+    read_capped,
+)
+from mference.store.integrity import check_hash, check_layout, check_placement
+from mference.store.layout import Layout, check_written_layout, decode_layout
+from mference.store.manifest import Manifest, decode_manifest
+from mference.store.opening import read_manifest_bytes
+from mference.store.receipt import (
+    TOOL_INSTALL,
+    TOOL_VERIFY,
+    Receipt,
+    check_receipt_files,
+    check_receipt_place,
+    encode_receipt,
+    new_receipt,
+    read_receipt,
+)
+from mference.store.writing import write_atomically
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """A successful verification: what was read, and what was found besides.
+
+    `unexpected` are paths outside `tokenizer/` that the manifest does not list.
+    """
+
+    path: Path
+    files: int
+    bytes: int
+    unexpected: tuple[str, ...]
+    receipt: Receipt
+
+
+def verify_install(
+    path: str | Path, progress: Callable[[str, int, int], None] | None = None
+) -> VerifyReport:
+    """Verify every file of an install by size and SHA-256 and write a new receipt.
+
+    `progress` is called with a file's name, the bytes hashed so far and the bytes in all. On any
+    failure the old receipt stays as it is. Raises the `StoreError` branch: `PartialInstall`,
+    `ManifestError`, `LayoutError`, `MissingFile`, `IntegrityError`.
+    """
+    directory = Path(path)
+    data = read_manifest_bytes(directory, VERIFIER_CAP)
+    manifest = decode_manifest(data, cap=VERIFIER_CAP)
+    _check_structure(directory, manifest)
+    total = sum(record.size for record in manifest.files.values())
+    done = 0
+    for name in sorted(manifest.files):
+
+        def advance(count: int, name: str = name) -> None:
+            nonlocal done
+            done += count
+            if progress:
+                progress(name, done, total)
+
+        check_hash(directory, manifest, name, advance)
+    unsourced = new_receipt(directory, data, manifest, TOOL_VERIFY, None)
+    source = _carried_source(directory, manifest, unsourced)
+    receipt = new_receipt(directory, data, manifest, TOOL_VERIFY, source)
+    write_atomically(directory / RECEIPT, encode_receipt(receipt))
+    return VerifyReport(
+        directory, len(manifest.files), total, _unexpected(directory, manifest), receipt
+    )
+
+
+def _check_structure(directory: Path, manifest: Manifest) -> None:
+    manifest.record(LAYOUT)
+    data = read_capped(directory / LAYOUT, VERIFIER_CAP, LayoutError)
+    layout = decode_layout(data, cap=VERIFIER_CAP)
+    check_layout(manifest, layout)
+    if layout.expert_stride % PAGE:
+        raise ManifestError(f"{MANIFEST}: expertStride {layout.expert_stride} is not page aligned")
+    _check_layers(manifest, layout)
+    check_placement(manifest, layout)
+    check_written_layout(data, layout.num_layers, layout.experts_per_layer, layout.expert_stride)
+
+
+def _check_layers(manifest: Manifest, layout: Layout) -> None:
+    dense = manifest.arch.integer("numDenseLayers")
+    for position, layer in enumerate(layout.layers):
+        name = f"{EXPERTS}/{layer.file}"
+        where = f"{LAYOUT}: layer {layer.layer}"
+        if layer.layer != position:
+            raise LayoutError(f"{where} stands at position {position}. {REINSTALL}")
+        if not layer.experts:
+            if position >= dense or name in manifest.files:
+                raise LayoutError(f"{where} has no experts, but is no dense layer. {REINSTALL}")
+            continue
+        wanted = manifest.experts_per_layer * layout.expert_stride
+        if manifest.record(name).size != wanted:
+            raise LayoutError(f"{name} must have {wanted} bytes. {REINSTALL}")
+
+
+def _unexpected(directory: Path, manifest: Manifest) -> tuple[str, ...]:
+    known = {*manifest.files, MANIFEST, RECEIPT}
+    found = []
+    for folder, _, names in os.walk(directory):
+        for file in names:
+            name = (Path(folder) / file).relative_to(directory).as_posix()
+            if file != ".DS_Store" and name not in known and not name.startswith(f"{TOKENIZER}/"):
+                found.append(name)
+    return tuple(sorted(found))
+
+
+def _carried_source(
+    directory: Path, manifest: Manifest, verified: Receipt
+) -> tuple[str, str] | None:
+    """The source identity of the old receipt, if that receipt is about exactly this install."""
+    try:
+        old = read_receipt(directory, cap=VERIFIER_CAP)
+        check_receipt_place(old, directory, verified.manifest_sha256)
+        check_receipt_files(old, manifest, verified.files[MANIFEST])
+    except ReceiptInvalid:
+        return None
+    if old.tool not in (TOOL_INSTALL, TOOL_VERIFY):
+        return None
+    if not old.source_repo or not old.source_revision:
+        return None
+    return old.source_repo, old.source_revision
