@@ -7,4 +7,5 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core of mference: devices, operations, experts and models.";
   mference::bind_device(module);
   mference::bind_operations(module);
+  mference::bind_model(module);
 }

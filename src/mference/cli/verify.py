@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import mference
-from mference.cli.output import byte_progress, note
+from mference.cli.output import byte_progress, note, size
 
 
 def verify(
@@ -19,7 +19,7 @@ def verify(
       mference verify demo.gturbo
     """
     with byte_progress() as update:
-        report = mference.verify(model, progress=lambda done, total: update("verify", done, total))
-    for name in report.extra:
+        report = mference.verify(model, lambda _name, done, total: update("verify", done, total))
+    for name in report.unexpected:
         note(f"{name} is not part of the install.")
-    print(f"{model}: {report.files} files verified")
+    print(f"{model}: all {report.files} files are as the manifest says ({size(report.bytes)}).")

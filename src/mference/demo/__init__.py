@@ -10,11 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mference.errors import Locked, StoreError
-from mference.installer import Progress, install
+from mference.errors import Locked, StateError, StoreError
+from mference.installer import Progress, discard_partial, install
 from mference.store import open_install
-
-CHECKPOINT = Path(__file__).parent / "checkpoint"
 
 _PATIENCE = 60.0  # seconds to wait for another process that is installing the same model
 
@@ -46,5 +44,9 @@ def installed(progress: Callable[[Progress], None] | None = None) -> Path:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
+                continue
+            except StateError:
+                # An earlier attempt was cut short. A second's work is not worth keeping.
+                discard_partial(target)
                 continue
         return target

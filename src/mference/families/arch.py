@@ -121,6 +121,12 @@ class Arch(Mapping[str, ArchValue]):
         assert type(value) is int, key
         return value
 
+    def real(self, key: str) -> float:
+        """The value of a floating-point key."""
+        value = self._values[key]
+        assert isinstance(value, float), key
+        return value
+
     @property
     def family(self) -> str:
         """The family name, `gemma4` where the manifest has none."""
