@@ -1,0 +1,333 @@
+// Affine products with AVX-512 VNNI: 4-bit and 8-bit codes in groups of 64.
+//
+// vpdpwssd multiplies sixteen-bit codes and activations and adds pairs into int32 lanes, exactly.
+// One row of activations: rows of weights stream through, two at a time, and a tree of shuffles
+// turns the lanes of eight groups into eight sums. Many rows: thirty-two rows of weights are
+// transposed and unpacked once, a lane is a weight row, and activations are broadcast, so nothing
+// is left to reduce.
+#include <immintrin.h>
+
+#include "device/cpu/affine.h"
+
+namespace mference::cpu {
+
+namespace {
+
+constexpr int kGroup = 64;
+constexpr int kPanelRows = 32;
+constexpr int kTile = 8;          // rows of activations whose sums stay in registers
+constexpr int kBlockInputs = 64;  // rows of activations for one unpacking of the weights
+
+Layout layout(int bits, int group) {
+  if (group != kGroup) return Layout::kNatural;
+  if (bits == 4) return Layout::kNibbles;
+  return bits == 8 ? Layout::kBytes : Layout::kNatural;
+}
+
+inline __m512 bf16_floats(__m256i bits) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+// Eight bf16 of row a below eight of row b.
+inline __m512 pair_floats(const uint16_t* a, const uint16_t* b, __mmask8 mask) {
+  const __m128i low = _mm_maskz_loadu_epi16(mask, a);
+  return bf16_floats(
+      _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm_maskz_loadu_epi16(mask, b), 1));
+}
+
+inline __m512 twice(const float* eight) {
+  return _mm512_broadcast_f32x8(_mm256_load_ps(eight));
+}
+
+// Lanes 0-7 hold parts of one group's dot product, lanes 8-15 of the next group's.
+inline __m512i dot_nibbles(__m512i packed, const int16_t* x) {
+  const __m512i nibble = _mm512_set1_epi16(15);
+  __m512i d = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_and_si512(packed, nibble),
+                                  _mm512_load_si512(x));
+  d = _mm512_dpwssd_epi32(d, _mm512_and_si512(_mm512_srli_epi16(packed, 4), nibble),
+                          _mm512_load_si512(x + 32));
+  d = _mm512_dpwssd_epi32(d, _mm512_and_si512(_mm512_srli_epi16(packed, 8), nibble),
+                          _mm512_load_si512(x + 64));
+  return _mm512_dpwssd_epi32(d, _mm512_srli_epi16(packed, 12), _mm512_load_si512(x + 96));
+}
+
+inline __m512i dot_bytes(__m512i packed, const int16_t* x) {
+  const __m512i even = _mm512_and_si512(packed, _mm512_set1_epi16(255));
+  const __m512i d = _mm512_dpwssd_epi32(_mm512_setzero_si512(), even, _mm512_load_si512(x));
+  return _mm512_dpwssd_epi32(d, _mm512_srli_epi16(packed, 8), _mm512_load_si512(x + 32));
+}
+
+// Groups 2i and 2i + 1 of a row, of which `present` (1 or 2) exist.
+template <int kBits>
+inline __m512i dot_pair(const uint8_t* row, const int16_t* x, int present) {
+  if constexpr (kBits == 4) {
+    const __mmask64 mask = present == 2 ? ~__mmask64{0} : __mmask64{0xffffffffu};
+    return dot_nibbles(_mm512_maskz_loadu_epi8(mask, row), x);
+  } else {
+    const __mmask64 mask = present == 2 ? ~__mmask64{0} : 0;
+    const __m512i a = dot_bytes(_mm512_loadu_si512(row), x);
+    const __m512i b = dot_bytes(_mm512_maskz_loadu_epi8(mask, row + kGroup), x + kGroup);
+    return _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
+  }
+}
+
+inline __m512i add_pairs32(__m512i a, __m512i b) {
+  return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+}
+
+inline __m512i add_pairs64(__m512i a, __m512i b) {
+  return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+
+// The sums of eight groups of row a in lanes 0-7 and of row b in lanes 8-15.
+inline __m512i group_sums(const __m512i* a, const __m512i* b) {
+  const __m512i s = add_pairs64(add_pairs32(a[0], a[1]), add_pairs32(a[2], a[3]));
+  const __m512i t = add_pairs64(add_pairs32(b[0], b[1]), add_pairs32(b[2], b[3]));
+  const __m512i d =
+      _mm512_add_epi32(_mm512_shuffle_i32x4(s, t, 0x88), _mm512_shuffle_i32x4(s, t, 0xdd));
+  // Even groups lie below odd ones.
+  const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+  return _mm512_permutexvar_epi32(order, d);
+}
+
+inline __m512 add_groups(__m512 lanes, __m512i d, __m512 scale, __m512 bias, __m512 x_scale,
+                         __m512 x_sum) {
+  const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(scale, x_scale));
+  return _mm512_add_ps(lanes, _mm512_add_ps(product, _mm512_mul_ps(bias, x_sum)));
+}
+
+inline float sum_lanes(__m256 lanes) {
+  const __m128 a = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
+  const __m128 b = _mm_add_ps(a, _mm_movehl_ps(a, a));
+  return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+template <int kBits>
+inline __m512 add_eight(__m512 lanes, const Matrix& m, const Inputs& x, int a, int b, int g,
+                        int present) {
+  constexpr int kPairBytes = 2 * kGroup * kBits / 8;
+  const size_t offset = size_t(g) * kGroup * kBits / 8;
+  const uint8_t* row_a = m.weight_row(a) + offset;
+  const uint8_t* row_b = m.weight_row(b) + offset;
+  const int16_t* codes = x.codes + g * kGroup;
+  __m512i da[4] = {}, db[4] = {};
+  for (int i = 0; i < 4; ++i) {
+    const int here = present - 2 * i < 2 ? present - 2 * i : 2;
+    if (here <= 0) break;
+    da[i] = dot_pair<kBits>(row_a + i * kPairBytes, codes + i * 2 * kGroup, here);
+    db[i] = dot_pair<kBits>(row_b + i * kPairBytes, codes + i * 2 * kGroup, here);
+  }
+  const __mmask8 mask = static_cast<__mmask8>((1 << present) - 1);
+  return add_groups(lanes, group_sums(da, db),
+                    pair_floats(m.scale_row(a) + g, m.scale_row(b) + g, mask),
+                    pair_floats(m.bias_row(a) + g, m.bias_row(b) + g, mask), twice(x.scales + g),
+                    twice(x.sums + g));
+}
+
+template <int kBits>
+void vector_of(const Matrix& m, const Inputs& x, int first, int last, float* y) {
+  const int groups = m.groups();
+  for (int r = first; r < last; r += 2) {
+    const int next = r + 1 < last ? r + 1 : r;
+    __m512 lanes = _mm512_setzero_ps();
+    int g = 0;
+    for (; g + 8 <= groups; g += 8) lanes = add_eight<kBits>(lanes, m, x, r, next, g, 8);
+    if (g < groups) lanes = add_eight<kBits>(lanes, m, x, r, next, g, groups - g);
+    y[r - first] = sum_lanes(_mm512_castps512_ps256(lanes));
+    y[next - first] = sum_lanes(_mm512_extractf32x8_ps(lanes, 1));
+  }
+}
+
+void vector(const Matrix& m, const Inputs& x, int first, int last, float* y) {
+  if (x.layout == Layout::kNibbles) {
+    vector_of<4>(m, x, first, last, y);
+  } else if (x.layout == Layout::kBytes) {
+    vector_of<8>(m, x, first, last, y);
+  } else {
+    portable_vector(m, x, first, last, y);
+  }
+}
+
+// Word w of `out` holds 32-bit word w of sixteen rows, one row a lane. Row i starts at
+// base + min(i, rows - 1) * stride, and has at least 2 * units bytes.
+inline void transpose(const uint8_t* base, size_t stride, int rows, int units, __m512i* out) {
+  const __mmask16 mask = static_cast<__mmask16>((1u << units) - 1);
+  const auto row = [&](int i) {
+    return _mm256_maskz_loadu_epi16(mask, base + (i < rows ? i : rows - 1) * stride);
+  };
+  __m512i z[8], s[8];
+  for (int i = 0; i < 4; ++i) {
+    z[i] = _mm512_inserti64x4(_mm512_castsi256_si512(row(i)), row(i + 4), 1);
+    z[i + 4] = _mm512_inserti64x4(_mm512_castsi256_si512(row(i + 8)), row(i + 12), 1);
+  }
+  for (int i = 0; i < 8; i += 2) {
+    s[i] = _mm512_unpacklo_epi32(z[i], z[i + 1]);
+    s[i + 1] = _mm512_unpackhi_epi32(z[i], z[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    z[i] = _mm512_unpacklo_epi64(s[i], s[i + 2]);
+    z[i + 1] = _mm512_unpackhi_epi64(s[i], s[i + 2]);
+    z[i + 2] = _mm512_unpacklo_epi64(s[i + 1], s[i + 3]);
+    z[i + 3] = _mm512_unpackhi_epi64(s[i + 1], s[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    out[i] = _mm512_shuffle_i32x4(z[i], z[i + 4], 0x88);
+    out[i + 4] = _mm512_shuffle_i32x4(z[i], z[i + 4], 0xdd);
+  }
+}
+
+// The weights of one group of thirty-two rows: for each plane and pair of the kNibbles layout, the
+// two codes of each row.
+struct Panel {
+  __m512i codes[4][8][2];
+
+  void unpack(const uint8_t* base, size_t stride, int rows, int half) {
+    const __m512i nibbles = _mm512_set1_epi32(0x000f000f);
+    __m512i words[8];
+    transpose(base, stride, rows, 16, words);
+    for (int w = 0; w < 8; ++w) {
+      codes[0][w][half] = _mm512_and_si512(words[w], nibbles);
+      codes[1][w][half] = _mm512_and_si512(_mm512_srli_epi32(words[w], 4), nibbles);
+      codes[2][w][half] = _mm512_and_si512(_mm512_srli_epi32(words[w], 8), nibbles);
+      codes[3][w][half] = _mm512_and_si512(_mm512_srli_epi32(words[w], 12), nibbles);
+    }
+  }
+};
+
+// Scales and biases of sixteen groups of thirty-two rows, one row a lane.
+struct PanelScales {
+  __m512 scale[16][2], bias[16][2];
+
+  void load(const Matrix& m, int row, int rows, int g, int half) {
+    const size_t stride = m.groups() * sizeof(uint16_t);
+    const int units = m.groups() - g < 16 ? m.groups() - g : 16;
+    spread(m.scale_row(row) + g, stride, rows, units, scale, half);
+    spread(m.bias_row(row) + g, stride, rows, units, bias, half);
+  }
+
+  static void spread(const uint16_t* base, size_t stride, int rows, int units, __m512 (*out)[2],
+                     int half) {
+    __m512i words[8];
+    transpose(reinterpret_cast<const uint8_t*>(base), stride, rows, units, words);
+    for (int w = 0; w < 8; ++w) {
+      out[2 * w][half] = _mm512_castsi512_ps(_mm512_slli_epi32(words[w], 16));
+      out[2 * w + 1][half] =
+          _mm512_castsi512_ps(_mm512_and_si512(words[w], _mm512_set1_epi32(-65536)));
+    }
+  }
+};
+
+// The eight canonical lanes of each row of activations and of weights.
+struct Lanes {
+  __m512 lane[8][2];
+};
+
+template <int kRows>
+void add_group(const Panel& panel, const PanelScales& scales, const Inputs& x, int g,
+               Lanes* lanes) {
+  const int32_t* pairs =
+      reinterpret_cast<const int32_t*>(x.codes + (g / 2) * 2 * kGroup) + (g % 2) * 8;
+  const size_t stride = x.code_stride / 2;
+  __m512i d[kRows][2] = {};
+  for (int plane = 0; plane < 4; ++plane) {
+    for (int w = 0; w < 8; ++w) {
+      const __m512i low = panel.codes[plane][w][0], high = panel.codes[plane][w][1];
+#pragma GCC unroll 8
+      for (int t = 0; t < kRows; ++t) {
+        const __m512i pair = _mm512_set1_epi32(pairs[t * stride + plane * 16 + w]);
+        d[t][0] = _mm512_dpwssd_epi32(d[t][0], low, pair);
+        d[t][1] = _mm512_dpwssd_epi32(d[t][1], high, pair);
+      }
+    }
+  }
+  for (int t = 0; t < kRows; ++t) {
+    const __m512 x_scale = _mm512_set1_ps(x.scales[t * x.group_stride + g]);
+    const __m512 x_sum = _mm512_set1_ps(x.sums[t * x.group_stride + g]);
+    for (int half = 0; half < 2; ++half) {
+      __m512& lane = lanes[t].lane[g % 8][half];
+      lane = add_groups(lane, d[t][half], scales.scale[g % 16][half], scales.bias[g % 16][half],
+                        x_scale, x_sum);
+    }
+  }
+}
+
+void add_group_rows(const Panel& panel, const PanelScales& scales, const Inputs& x, int rows, int g,
+                    Lanes* lanes) {
+  switch (rows) {
+    case 1:
+      return add_group<1>(panel, scales, x, g, lanes);
+    case 2:
+      return add_group<2>(panel, scales, x, g, lanes);
+    case 3:
+      return add_group<3>(panel, scales, x, g, lanes);
+    case 4:
+      return add_group<4>(panel, scales, x, g, lanes);
+    case 5:
+      return add_group<5>(panel, scales, x, g, lanes);
+    case 6:
+      return add_group<6>(panel, scales, x, g, lanes);
+    case 7:
+      return add_group<7>(panel, scales, x, g, lanes);
+    default:
+      return add_group<8>(panel, scales, x, g, lanes);
+  }
+}
+
+inline __m512 sum_lanes(const Lanes& lanes, int half) {
+  const auto l = [&](int i) { return lanes.lane[i][half]; };
+  const __m512 even = _mm512_add_ps(_mm512_add_ps(l(0), l(4)), _mm512_add_ps(l(2), l(6)));
+  const __m512 odd = _mm512_add_ps(_mm512_add_ps(l(1), l(5)), _mm512_add_ps(l(3), l(7)));
+  return _mm512_add_ps(even, odd);
+}
+
+// Up to thirty-two rows of weights times up to kBlockInputs rows of activations.
+void multiply_panel(const Matrix& m, const Inputs& x, int inputs, int row, int rows, float* y,
+                    size_t stride) {
+  alignas(64) Lanes lanes[kBlockInputs];
+  alignas(64) Panel panel;
+  alignas(64) PanelScales scales;
+  __builtin_memset(static_cast<void*>(lanes), 0, inputs * sizeof(Lanes));
+  const int halves = rows > 16 ? 2 : 1;
+  if (halves == 1) {
+    __builtin_memset(static_cast<void*>(&panel), 0, sizeof(panel));
+    __builtin_memset(static_cast<void*>(&scales), 0, sizeof(scales));
+  }
+  for (int g = 0; g < m.groups(); ++g) {
+    for (int half = 0; half < halves; ++half) {
+      const int here = rows - 16 * half < 16 ? rows - 16 * half : 16;
+      if (g % 16 == 0) scales.load(m, row + 16 * half, here, g, half);
+      panel.unpack(m.weight_row(row + 16 * half) + g * kGroup / 2, m.row_bytes(), here, half);
+    }
+    for (int t = 0; t < inputs; t += kTile) {
+      const int tile = inputs - t < kTile ? inputs - t : kTile;
+      add_group_rows(panel, scales, x.from(t), tile, g, lanes + t);
+    }
+  }
+  for (int t = 0; t < inputs; ++t) {
+    for (int half = 0; half < halves; ++half) {
+      const int here = rows - 16 * half < 16 ? rows - 16 * half : 16;
+      _mm512_mask_storeu_ps(y + t * stride + 16 * half, static_cast<__mmask16>((1u << here) - 1),
+                            sum_lanes(lanes[t], half));
+    }
+  }
+}
+
+void block(const Matrix& m, const Inputs& x, int first, int last, float* y, size_t stride) {
+  if (x.layout != Layout::kNibbles) {
+    for (int t = 0; t < x.rows; ++t) vector(m, x.from(t), first, last, y + t * stride);
+    return;
+  }
+  for (int r = first; r < last; r += kPanelRows) {
+    const int rows = last - r < kPanelRows ? last - r : kPanelRows;
+    for (int t = 0; t < x.rows; t += kBlockInputs) {
+      const int inputs = x.rows - t < kBlockInputs ? x.rows - t : kBlockInputs;
+      multiply_panel(m, x.from(t), inputs, r, rows, y + t * stride + (r - first), stride);
+    }
+  }
+}
+
+}  // namespace
+
+const AffineKernels kAvx512Affine = {layout, vector, block};
+
+}  // namespace mference::cpu

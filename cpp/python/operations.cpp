@@ -1,0 +1,500 @@
+// Runs single operations on numpy arrays: what the tests and benchmarks of a device need.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "base/errors.h"
+#include "device/device.h"
+#include "python/bindings.h"
+
+namespace mference {
+
+namespace py = pybind11;
+
+namespace {
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
+using Floats = Array<float>;
+using Integers = Array<int32_t>;
+using Bits = Array<uint16_t>;
+
+struct AffineArrays {
+  Array<uint8_t> weight;
+  Bits scales, biases;
+  int bits;
+  int group;
+
+  int rows() const { return static_cast<int>(weight.shape(0)); }
+  int cols() const { return static_cast<int>(weight.shape(1) * 8 / bits); }
+};
+
+AffineArrays make_affine(Array<uint8_t> weight, Bits scales, Bits biases, int bits, int group) {
+  if (weight.ndim() != 2) throw py::value_error("weight must be uint8[rows, cols * bits / 8]");
+  if (bits <= 0 || group <= 0) throw py::value_error("bits and group must be positive");
+  return {std::move(weight), std::move(scales), std::move(biases), bits, group};
+}
+
+// The buffers of one operation. Inputs that a checkpoint stores (packed weights, BF16) start
+// `misalign` bytes after an aligned address, everything else is aligned.
+class Bench {
+ public:
+  Bench(Device& device, int misalign) : device_(device), misalign_(misalign) {
+    if (misalign < 0) throw py::value_error("misalign must not be negative");
+  }
+
+  template <class T, int kFlags>
+  View input(const py::array_t<T, kFlags>& array) {
+    return copy(array.data(), array.nbytes(), sizeof(T) < 4 ? misalign_ : 0);
+  }
+  View raw(const py::array& array) { return copy(array.data(), array.nbytes(), 0); }
+  View raw(const std::vector<std::byte>& bytes) {
+    return copy(bytes.data(), bytes.size(), misalign_);
+  }
+
+  Affine affine(const AffineArrays& a) {
+    Affine affine;
+    affine.weight = input(a.weight);
+    affine.scales = input(a.scales);
+    affine.biases = input(a.biases);
+    affine.rows = a.rows();
+    affine.cols = a.cols();
+    affine.bits = a.bits;
+    affine.group = a.group;
+    return affine;
+  }
+
+  // Filled with a pattern, so that what an operation does not write shows.
+  View output(size_t bytes) {
+    const View view = place(bytes, 0);
+    std::memset(view.buffer->data(), 0xff, bytes);
+    return view;
+  }
+
+  void run(const Operation& operation) {
+    const auto stream = device_.make_stream();
+    py::gil_scoped_release release;
+    stream->encode(operation);
+    stream->synchronize();
+  }
+
+  // Seconds of each of `repeats` passes over all operations, after one that is not counted.
+  std::vector<double> time(const std::vector<Operation>& operations, int repeats) {
+    const auto stream = device_.make_stream();
+    py::gil_scoped_release release;
+    std::vector<double> seconds;
+    for (int i = 0; i <= repeats; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      for (const Operation& operation : operations) stream->encode(operation);
+      stream->synchronize();
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      if (i > 0) seconds.push_back(took.count());
+    }
+    return seconds;
+  }
+
+ private:
+  View place(size_t bytes, size_t offset) {
+    buffers_.push_back(device_.allocate(std::max<size_t>(offset + bytes, 1)));
+    return {buffers_.back().get(), offset, bytes};
+  }
+  View copy(const void* data, size_t bytes, size_t offset) {
+    const View view = place(bytes, offset);
+    if (bytes > 0) std::memcpy(view.buffer->data() + offset, data, bytes);
+    return view;
+  }
+
+  Device& device_;
+  size_t misalign_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+};
+
+template <class T>
+py::array_t<T> fetch(const View& view, std::vector<py::ssize_t> shape) {
+  py::array_t<T> array(std::move(shape));
+  std::memcpy(array.mutable_data(), view.buffer->data() + view.offset, array.nbytes());
+  return array;
+}
+
+int extent(const py::array& array, int axis, const char* name) {
+  if (axis >= array.ndim()) {
+    throw py::value_error(std::string(name) + " has too few dimensions");
+  }
+  return static_cast<int>(array.shape(axis));
+}
+
+constexpr size_t kFloat = sizeof(float);
+
+Floats embed_rows(Device& device, const AffineArrays& table, const Integers& tokens, float scale,
+                  int misalign) {
+  Bench bench(device, misalign);
+  EmbedRows op;
+  op.table = bench.affine(table);
+  op.tokens = bench.input(tokens);
+  op.rows = static_cast<int>(tokens.size());
+  op.scale = scale;
+  op.out = bench.output(size_t(op.rows) * op.table.cols * kFloat);
+  bench.run(op);
+  return fetch<float>(op.out, {op.rows, op.table.cols});
+}
+
+py::tuple norm_qkv(Device& device, const Floats& x, const Bits& norm, const AffineArrays& q,
+                   const AffineArrays& k, const std::optional<AffineArrays>& v, float eps,
+                   int misalign) {
+  Bench bench(device, misalign);
+  NormQkv op;
+  op.rows = extent(x, 0, "x");
+  op.eps = eps;
+  op.x = bench.input(x);
+  op.norm = bench.input(norm);
+  op.q = bench.affine(q);
+  op.k = bench.affine(k);
+  op.q_out = bench.output(size_t(op.rows) * q.rows() * kFloat);
+  op.k_out = bench.output(size_t(op.rows) * k.rows() * kFloat);
+  if (v) {
+    op.v = bench.affine(*v);
+    op.v_out = bench.output(size_t(op.rows) * v->rows() * kFloat);
+  }
+  bench.run(op);
+  const py::object v_out =
+      v ? py::object(fetch<float>(op.v_out, {op.rows, v->rows()})) : py::object(py::none());
+  return py::make_tuple(fetch<float>(op.q_out, {op.rows, q.rows()}),
+                        fetch<float>(op.k_out, {op.rows, k.rows()}), v_out);
+}
+
+KvCache cache_of(Bench& bench, const py::array& keys, const py::array& values) {
+  if (keys.ndim() != 3 || keys.dtype().kind() != 'f' || !keys.dtype().equal(values.dtype()) ||
+      (keys.itemsize() != 2 && keys.itemsize() != 4)) {
+    throw py::value_error("keys and values must be float16 or float32 [capacity, heads, dim]");
+  }
+  KvCache cache;
+  cache.keys = bench.raw(py::array::ensure(keys, py::array::c_style));
+  cache.values = bench.raw(py::array::ensure(values, py::array::c_style));
+  cache.type = keys.itemsize() == 2 ? KvType::kFloat16 : KvType::kFloat32;
+  cache.capacity = extent(keys, 0, "keys");
+  cache.heads = extent(keys, 1, "keys");
+  cache.dim = extent(keys, 2, "keys");
+  return cache;
+}
+
+py::array fetch_like(const View& view, const py::array& like) {
+  py::array array(like.dtype(), std::vector<py::ssize_t>(like.shape(), like.shape() + like.ndim()));
+  std::memcpy(array.mutable_data(), view.buffer->data() + view.offset, array.nbytes());
+  return array;
+}
+
+py::tuple qkv_epilogue(Device& device, const Floats& q, const Floats& k,
+                       const std::optional<Floats>& v, const Bits& q_norm, const Bits& k_norm,
+                       const Floats& rope, const py::array& keys, const py::array& values,
+                       int position, float eps, int misalign) {
+  Bench bench(device, misalign);
+  QkvEpilogue op;
+  op.rows = extent(q, 0, "q");
+  op.heads = extent(q, 1, "q");
+  op.rotated = extent(rope, 1, "rope");
+  op.position = position;
+  op.eps = eps;
+  op.q = bench.input(q);
+  op.k = bench.input(k);
+  op.v = v ? bench.input(*v) : op.k;
+  op.q_norm = bench.input(q_norm);
+  op.k_norm = bench.input(k_norm);
+  op.rope = bench.input(rope);
+  op.cache = cache_of(bench, keys, values);
+  bench.run(op);
+  return py::make_tuple(fetch<float>(op.q, {op.rows, op.heads, op.cache.dim}),
+                        fetch_like(op.cache.keys, keys), fetch_like(op.cache.values, values));
+}
+
+Attention attention_of(Bench& bench, const Floats& q, const py::array& keys,
+                       const py::array& values, int position, int window, float scale) {
+  Attention op;
+  op.rows = extent(q, 0, "q");
+  op.heads = extent(q, 1, "q");
+  op.position = position;
+  op.window = window;
+  op.scale = scale;
+  op.q = bench.input(q);
+  op.cache = cache_of(bench, keys, values);
+  op.out = bench.output(size_t(op.rows) * op.heads * op.cache.dim * kFloat);
+  return op;
+}
+
+Floats attention(Device& device, const Floats& q, const py::array& keys, const py::array& values,
+                 int position, int window, float scale) {
+  Bench bench(device, 0);
+  const Attention op = attention_of(bench, q, keys, values, position, window, scale);
+  bench.run(op);
+  return fetch<float>(op.out, {op.rows, op.heads, op.cache.dim});
+}
+
+std::vector<double> time_attention(Device& device, const Floats& q, const py::array& keys,
+                                   const py::array& values, int position, int window, int repeats) {
+  Bench bench(device, 0);
+  return bench.time({attention_of(bench, q, keys, values, position, window, 1.0f)}, repeats);
+}
+
+Project project_of(Bench& bench, const Floats& x, const AffineArrays& weight) {
+  Project op;
+  op.rows = extent(x, 0, "x");
+  op.x = bench.input(x);
+  op.weight = bench.affine(weight);
+  op.out = bench.output(size_t(op.rows) * weight.rows() * kFloat);
+  return op;
+}
+
+Floats project(Device& device, const Floats& x, const AffineArrays& weight, int misalign) {
+  Bench bench(device, misalign);
+  const Project op = project_of(bench, x, weight);
+  bench.run(op);
+  return fetch<float>(op.out, {op.rows, weight.rows()});
+}
+
+std::vector<double> time_project(Device& device, const Floats& x, const AffineArrays& weight,
+                                 int copies, int repeats, int misalign) {
+  Bench bench(device, misalign);
+  std::vector<Operation> operations;
+  for (int i = 0; i < copies; ++i) operations.push_back(project_of(bench, x, weight));
+  return bench.time(operations, repeats);
+}
+
+py::tuple post_attention_router(Device& device, const Floats& x, const Floats& attention,
+                                const Bits& post_attention, const Bits& pre_dense,
+                                const Bits& pre_routed, const Bits& router_scale,
+                                const Bits& expert_scale, const AffineArrays& router, int k,
+                                float eps, int misalign) {
+  Bench bench(device, misalign);
+  PostAttentionRouter op;
+  op.rows = extent(x, 0, "x");
+  op.hidden = extent(x, 1, "x");
+  op.k = k;
+  op.eps = eps;
+  op.x = bench.input(x);
+  op.attention = bench.input(attention);
+  op.post_attention = bench.input(post_attention);
+  op.pre_dense = bench.input(pre_dense);
+  op.pre_routed = bench.input(pre_routed);
+  op.router_scale = bench.input(router_scale);
+  op.expert_scale = bench.input(expert_scale);
+  op.router = bench.affine(router);
+  const size_t rows = op.rows;
+  op.dense_in = bench.output(rows * op.hidden * kFloat);
+  op.routed_in = bench.output(rows * op.hidden * kFloat);
+  op.ids = bench.output(rows * std::max(k, 0) * sizeof(int32_t));
+  op.weights = bench.output(rows * std::max(k, 0) * kFloat);
+  bench.run(op);
+  return py::make_tuple(
+      fetch<float>(op.x, {op.rows, op.hidden}), fetch<float>(op.dense_in, {op.rows, op.hidden}),
+      fetch<float>(op.routed_in, {op.rows, op.hidden}), fetch<int32_t>(op.ids, {op.rows, k}),
+      fetch<float>(op.weights, {op.rows, k}));
+}
+
+Activation activation_of(const std::string& name) {
+  if (name == "gelu_tanh") return Activation::kGeluTanh;
+  if (name == "silu") return Activation::kSilu;
+  throw py::value_error("activation must be gelu_tanh or silu");
+}
+
+Floats shared_expert(Device& device, const Floats& x, const AffineArrays& gate,
+                     const AffineArrays& up, const AffineArrays& down,
+                     const std::string& activation, int misalign) {
+  Bench bench(device, misalign);
+  SharedExpert op;
+  op.rows = extent(x, 0, "x");
+  op.activation = activation_of(activation);
+  op.x = bench.input(x);
+  op.gate = bench.affine(gate);
+  op.up = bench.affine(up);
+  op.down = bench.affine(down);
+  op.scratch = bench.output(size_t(op.rows) * gate.rows() * kFloat);
+  op.out = bench.output(size_t(op.rows) * down.rows() * kFloat);
+  bench.run(op);
+  return fetch<float>(op.out, {op.rows, down.rows()});
+}
+
+// The nine parts of an expert, back to back.
+ExpertShape::Part append(std::vector<std::byte>& blob, const AffineArrays& a) {
+  const auto add = [&](const py::array& array) {
+    const size_t offset = blob.size();
+    const auto* data = static_cast<const std::byte*>(array.data());
+    blob.insert(blob.end(), data, data + array.nbytes());
+    return offset;
+  };
+  ExpertShape::Part part;
+  part.weight = add(a.weight);
+  part.scales = add(a.scales);
+  part.biases = add(a.biases);
+  part.bits = a.bits;
+  part.group = a.group;
+  return part;
+}
+
+struct ExpertArrays {
+  AffineArrays gate, up, down;
+  int first;
+  int last;
+};
+
+Floats routed_experts(Device& device, const Floats& x, const Integers& pairs, const Floats& weights,
+                      const std::vector<ExpertArrays>& experts, const Floats& out, bool accumulate,
+                      const std::string& activation, int misalign) {
+  Bench bench(device, misalign);
+  RoutedExperts op;
+  op.k = extent(weights, 1, "weights");
+  op.accumulate = accumulate;
+  op.x = bench.input(x);
+  op.pairs = bench.input(pairs);
+  op.weights = bench.input(weights);
+  op.out = bench.input(out);
+  op.shape.hidden = extent(x, 1, "x");
+  op.shape.activation = activation_of(activation);
+  if (experts.size() > RoutedExperts::kMaxTile)
+    throw DeviceError("a tile holds at most eight experts");
+  size_t tile_pairs = 0;
+  for (const ExpertArrays& e : experts) {
+    std::vector<std::byte> blob;
+    op.shape.gate = append(blob, e.gate);
+    op.shape.up = append(blob, e.up);
+    op.shape.down = append(blob, e.down);
+    op.shape.width = e.gate.rows();
+    op.experts[op.count++] = {bench.raw(blob), e.first, e.last};
+    tile_pairs += std::max(e.last - e.first, 0);
+  }
+  op.scratch = bench.output(tile_pairs * op.shape.width * kFloat);
+  bench.run(op);
+  return fetch<float>(op.out, std::vector<py::ssize_t>(out.shape(), out.shape() + out.ndim()));
+}
+
+Floats zero(Device& device, int count) {
+  Bench bench(device, 0);
+  Zero op;
+  op.count = count;
+  op.out = bench.output(size_t(std::max(count, 0)) * kFloat);
+  bench.run(op);
+  return fetch<float>(op.out, {count});
+}
+
+Floats layer_tail(Device& device, const Floats& x, const Floats& shared, const Floats& routed,
+                  const Bits& post_shared, const Bits& post_routed, const Bits& post_layer,
+                  const Bits& layer_scalar, const std::optional<Integers>& ids,
+                  const std::optional<Floats>& weights, float eps, int misalign) {
+  Bench bench(device, misalign);
+  LayerTail op;
+  op.rows = extent(x, 0, "x");
+  op.hidden = extent(x, 1, "x");
+  op.parts = extent(routed, 1, "routed");
+  op.eps = eps;
+  op.x = bench.input(x);
+  op.shared = bench.input(shared);
+  op.routed = bench.input(routed);
+  if (ids) op.ids = bench.input(*ids);
+  if (weights) op.weights = bench.input(*weights);
+  op.post_shared = bench.input(post_shared);
+  op.post_routed = bench.input(post_routed);
+  op.post_layer = bench.input(post_layer);
+  op.layer_scalar = bench.input(layer_scalar);
+  bench.run(op);
+  return fetch<float>(op.x, {op.rows, op.hidden});
+}
+
+int head_argmax(Device& device, const Floats& x, const Bits& norm, const AffineArrays& table,
+                float eps, int misalign) {
+  Bench bench(device, misalign);
+  HeadArgmax op;
+  op.eps = eps;
+  op.x = bench.input(x);
+  op.norm = bench.input(norm);
+  op.table = bench.affine(table);
+  op.token = bench.output(sizeof(int32_t));
+  bench.run(op);
+  return *fetch<int32_t>(op.token, {1}).data();
+}
+
+Floats head_logits(Device& device, const Floats& x, const Bits& norm, const AffineArrays& table,
+                   float softcap, float eps, int misalign) {
+  Bench bench(device, misalign);
+  HeadLogits op;
+  op.softcap = softcap;
+  op.eps = eps;
+  op.x = bench.input(x);
+  op.norm = bench.input(norm);
+  op.table = bench.affine(table);
+  op.logits = bench.output(size_t(table.rows()) * kFloat);
+  bench.run(op);
+  return fetch<float>(op.logits, {table.rows()});
+}
+
+py::tuple top_candidates(Device& device, const Floats& logits, int count) {
+  Bench bench(device, 0);
+  TopCandidates op;
+  op.vocabulary = static_cast<int>(logits.size());
+  op.count = count;
+  op.logits = bench.input(logits);
+  op.ids = bench.output(size_t(std::max(count, 0)) * sizeof(int32_t));
+  op.values = bench.output(size_t(std::max(count, 0)) * kFloat);
+  op.log_sum = bench.output(kFloat);
+  bench.run(op);
+  return py::make_tuple(fetch<int32_t>(op.ids, {count}), fetch<float>(op.values, {count}),
+                        *fetch<float>(op.log_sum, {1}).data());
+}
+
+}  // namespace
+
+void bind_operations(py::module_& module) {
+  py::module_ ops = module.def_submodule("ops", "Single operations on numpy arrays.");
+  const auto eps = py::arg("eps") = 1e-6f;
+  const auto misalign = py::arg("misalign") = 0;
+  const auto activation = py::arg("activation") = "gelu_tanh";
+
+  py::class_<AffineArrays>(ops, "Affine", "An affine-quantized matrix [rows, cols].")
+      .def(py::init(&make_affine), py::arg("weight"), py::arg("scales"), py::arg("biases"),
+           py::arg("bits") = 4, py::arg("group") = 64)
+      .def_property_readonly("rows", &AffineArrays::rows)
+      .def_property_readonly("cols", &AffineArrays::cols);
+  py::class_<ExpertArrays>(ops, "Expert", "One routed expert and its range of the pairs.")
+      .def(py::init<AffineArrays, AffineArrays, AffineArrays, int, int>(), py::arg("gate"),
+           py::arg("up"), py::arg("down"), py::arg("first"), py::arg("last"));
+
+  ops.def("embed_rows", &embed_rows, py::arg("device"), py::arg("table"), py::arg("tokens"),
+          py::arg("scale") = 1.0f, misalign);
+  ops.def("norm_qkv", &norm_qkv, py::arg("device"), py::arg("x"), py::arg("norm"), py::arg("q"),
+          py::arg("k"), py::arg("v") = py::none(), eps, misalign);
+  ops.def("qkv_epilogue", &qkv_epilogue, py::arg("device"), py::arg("q"), py::arg("k"),
+          py::arg("v"), py::arg("q_norm"), py::arg("k_norm"), py::arg("rope"), py::arg("keys"),
+          py::arg("values"), py::arg("position"), eps, misalign);
+  ops.def("attention", &attention, py::arg("device"), py::arg("q"), py::arg("keys"),
+          py::arg("values"), py::arg("position"), py::arg("window") = 0, py::arg("scale") = 1.0f);
+  ops.def("project", &project, py::arg("device"), py::arg("x"), py::arg("weight"), misalign);
+  ops.def("post_attention_router", &post_attention_router, py::arg("device"), py::arg("x"),
+          py::arg("attention"), py::arg("post_attention"), py::arg("pre_dense"),
+          py::arg("pre_routed"), py::arg("router_scale"), py::arg("expert_scale"),
+          py::arg("router"), py::arg("k"), eps, misalign);
+  ops.def("shared_expert", &shared_expert, py::arg("device"), py::arg("x"), py::arg("gate"),
+          py::arg("up"), py::arg("down"), activation, misalign);
+  ops.def("routed_experts", &routed_experts, py::arg("device"), py::arg("x"), py::arg("pairs"),
+          py::arg("weights"), py::arg("experts"), py::arg("out"), py::arg("accumulate") = false,
+          activation, misalign);
+  ops.def("zero", &zero, py::arg("device"), py::arg("count"));
+  ops.def("layer_tail", &layer_tail, py::arg("device"), py::arg("x"), py::arg("shared"),
+          py::arg("routed"), py::arg("post_shared"), py::arg("post_routed"), py::arg("post_layer"),
+          py::arg("layer_scalar"), py::arg("ids") = py::none(), py::arg("weights") = py::none(),
+          eps, misalign);
+  ops.def("head_argmax", &head_argmax, py::arg("device"), py::arg("x"), py::arg("norm"),
+          py::arg("table"), eps, misalign);
+  ops.def("head_logits", &head_logits, py::arg("device"), py::arg("x"), py::arg("norm"),
+          py::arg("table"), py::arg("softcap") = 0.0f, eps, misalign);
+  ops.def("top_candidates", &top_candidates, py::arg("device"), py::arg("logits"),
+          py::arg("count"));
+  ops.def("time_project", &time_project, py::arg("device"), py::arg("x"), py::arg("weight"),
+          py::arg("copies") = 1, py::arg("repeats") = 5, misalign);
+  ops.def("time_attention", &time_attention, py::arg("device"), py::arg("q"), py::arg("keys"),
+          py::arg("values"), py::arg("position"), py::arg("window") = 0, py::arg("repeats") = 5);
+}
+
+}  // namespace mference
