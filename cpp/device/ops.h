@@ -62,8 +62,7 @@ struct EmbedRows {
   float scale = 1.0f;
 };
 
-// a = rms(x, norm); q = Wq a; k = Wk a; v = Wv a. `v` may be absent (no view), then v_out is not
-// written.
+// a = rms(x, norm); q = Wq a; k = Wk a; v = Wv a. Without a view in v_out there is no v.
 struct NormQkv {
   View x;     // f32[rows, cols]
   View norm;  // bf16[cols]
@@ -182,6 +181,7 @@ struct RoutedExperts {
   ExpertShape shape;
   std::array<RoutedExpert, kMaxTile> experts;
   int count = 0;
+  int rows = 0;
   int k = 0;
   bool accumulate = false;
 };

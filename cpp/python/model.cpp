@@ -111,7 +111,7 @@ void run(Model& model, const Tokens& tokens, Head head) {
 
 py::array_t<float> copy_logits(const Model& model) {
   const auto logits = model.logits();
-  return {static_cast<py::ssize_t>(logits.size()), logits.data()};
+  return py::array_t<float>(static_cast<py::ssize_t>(logits.size()), logits.data());
 }
 
 py::dict counters(const Model& model) {

@@ -346,6 +346,7 @@ Floats routed_experts(Device& device, const Floats& x, const Integers& pairs, co
                       const std::string& activation, int misalign) {
   Bench bench(device, misalign);
   RoutedExperts op;
+  op.rows = extent(x, 0, "x");
   op.k = extent(weights, 1, "weights");
   op.accumulate = accumulate;
   op.x = bench.input(x);

@@ -9,6 +9,7 @@ from mference import _core
 from mference.errors import ConfigError, LayoutError
 from mference.families.arch import Arch
 from mference.memory import RUNGS, Slots, auto_slots, available_memory
+from mference.report import Counters
 from mference.store import Install
 from mference.store.layout import LayerLayout
 
@@ -147,7 +148,7 @@ class CoreEngine:
         """Append tokens; the last one's logits, float32 [vocabulary], softcap applied."""
         return self._core.logits(np.asarray(tokens, np.int32))
 
-    def counters(self) -> _core.Counters:
+    def counters(self) -> Counters:
         """What the core counted since the model was loaded."""
         return self._core.counters()
 

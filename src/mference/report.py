@@ -2,6 +2,26 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
+
+
+class Counters(TypedDict):
+    """What a model counted since it was made; times in seconds, sizes in bytes."""
+
+    tokens: int
+    passes: int
+    hits: int
+    misses: int
+    evictions: int
+    bytes_read: int
+    read_seconds: float
+    exposed_read_seconds: float
+    mix_seconds: float
+    router_wait_seconds: float
+    routed_seconds: float
+    head_seconds: float
+    slots: int
+    kv_bytes: int
 
 
 @dataclass(frozen=True)

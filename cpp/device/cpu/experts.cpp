@@ -85,7 +85,8 @@ class Routed {
     require(shape.hidden > 0 && shape.width > 0 && op.k > 0, "RoutedExperts", "the shape is empty");
     require(op.count >= 0 && op.count <= RoutedExperts::kMaxTile, "RoutedExperts.count",
             "a tile holds at most eight experts");
-    rows_ = static_cast<int>(op.x.size / (sizeof(float) * shape.hidden));
+    require(op.rows > 0, "RoutedExperts.rows", "there are no rows");
+    rows_ = op.rows;
     x_ = floats(op.x, size_t(rows_) * shape.hidden, "RoutedExperts.x");
     const int listed = static_cast<int>(op.pairs.size / sizeof(int32_t));
     pairs_ = integers(op.pairs, 0, "RoutedExperts.pairs");

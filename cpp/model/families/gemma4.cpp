@@ -152,7 +152,7 @@ class Gemma4 final : public Forward {
     qkv.v = layer.v;
     qkv.q_out = q_;
     qkv.k_out = k_;
-    qkv.v_out = v_;
+    if (!layer.full) qkv.v_out = v_;
     qkv.rows = pass.count;
     qkv.eps = kEps;
     stream.encode(qkv);
@@ -227,7 +227,7 @@ class Gemma4 final : public Forward {
     if (pass.count > 1) stream.encode(Zero{routed_, pass.count * arch_.hidden});
   }
 
-  void routed(Stream& stream, int /*layer*/, Pass /*pass*/, const Tile& tile) override {
+  void routed(Stream& stream, int /*layer*/, Pass pass, const Tile& tile) override {
     RoutedExperts routed;
     routed.x = routed_in_;
     routed.pairs = pairs_;
@@ -237,6 +237,7 @@ class Gemma4 final : public Forward {
     routed.shape = expert_;
     std::copy(tile.experts.begin(), tile.experts.end(), routed.experts.begin());
     routed.count = static_cast<int>(tile.experts.size());
+    routed.rows = pass.count;
     routed.k = arch_.top_k;
     routed.accumulate = tile.accumulate;
     stream.encode(routed);
