@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.reference.affine import bf16_bits, bf16_float, dequantize, quantize
+from tests.reference.affine import Quantized, bf16_bits, bf16_float, dequantize, quantize
 from tests.reference.gemma4 import TRUNK, Array, Gemma4Reference
 
 KINDS = {"s": "sliding_attention", "f": "full_attention"}
@@ -92,10 +92,10 @@ def _draw(shape: Shape, rng: np.random.Generator) -> dict[str, tuple[str, np.nda
 
     def matrix(name: str, *dims: int, bits: int = 4, gain: float = 1.0) -> None:
         w = rng.standard_normal(dims) * gain / np.sqrt(dims[-1])
-        codes, scales, biases = quantize(w, bits, 64)
-        tensors[name + ".weight"] = ("U32", codes)
-        tensors[name + ".scales"] = ("BF16", scales)
-        tensors[name + ".biases"] = ("BF16", biases)
+        q = quantize(w, bits, 64)
+        tensors[name + ".weight"] = ("U32", q.weight.view("<u4"))
+        tensors[name + ".scales"] = ("BF16", q.scales)
+        tensors[name + ".biases"] = ("BF16", q.biases)
 
     def vector(name: str, size: int, mean: float, spread: float) -> None:
         values = mean + spread * rng.standard_normal(size)
@@ -185,9 +185,12 @@ def read(directory: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         if name.endswith((".scales", ".biases")):
             continue
         if data.dtype == np.uint32:
-            bits = spec.get(base, spec)["bits"]
-            group = spec.get(base, spec)["group_size"]
-            weights[name] = dequantize(data, raw[base + ".scales"], raw[base + ".biases"], bits, group)
+            own = spec.get(base, spec)
+            scales, biases = raw[base + ".scales"], raw[base + ".biases"]
+            packed = np.ascontiguousarray(data).view(np.uint8)
+            weights[name] = dequantize(
+                Quantized(packed, scales, biases, own["bits"], own["group_size"])
+            )
         elif data.dtype == np.uint16:
             weights[name] = bf16_float(data).astype(np.float64)
         else:
