@@ -30,6 +30,41 @@ def test_blocks_are_trimmed_as_checkpoints_expect():
     assert rendered("  {% if true %}\nx\n  {% endif %}\ny") == "x\ny"
 
 
+def test_what_published_templates_use_works():
+    """The idioms of the Gemma and Qwen templates: look-back, captures, splits, defaults."""
+    source = """
+{%- macro bare(text) -%}
+    {%- set ns = namespace(kept='') -%}
+    {%- for part in text.split('</think>') -%}
+        {%- set ns.kept = ns.kept + part.split('<think>')[0] -%}
+    {%- endfor -%}
+    {{- ns.kept | trim -}}
+{%- endmacro -%}
+{%- for m in messages -%}
+    {%- set before = namespace(role=none) -%}
+    {%- for j in range(loop.index0 - 1, -1, -1) -%}
+        {%- if before.role is none and messages[j]['role'] != 'tool' -%}
+            {%- set before.role = messages[j].role -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {%- set body -%}{% generation %}{{ bare(m['content']) }}{% endgeneration %}{%- endset -%}
+    {{- '[' ~ m.role ~ ' after ' + (before.role or 'nothing') + ': ' -}}
+    {{- body | default('x') }}{{ m.get('tool_calls') or (m.name | default('')) }}]
+{%- endfor -%}
+{%- for m in messages[::-1] if m.role in ['user'] -%}{{ m.content is iterable }}{%- endfor -%}
+"""
+    messages = conversation(
+        [
+            {"role": "user", "content": " hi "},
+            {"role": "tool", "content": "1"},
+            {"role": "assistant", "content": "<think>hm</think> yes"},
+        ]
+    )
+    assert rendered(source, messages) == (
+        "[user after nothing: hi][tool after user: 1][assistant after user: yes]True"
+    )
+
+
 def test_tojson_writes_plain_json():
     assert rendered("{{ {'b': '<ü>', 'a': 1} | tojson }}") == '{"b": "<ü>", "a": 1}'
     assert rendered("{{ {'b': [1], 'a': 1} | tojson(indent=1, sort_keys=true) }}").startswith(

@@ -16,7 +16,9 @@ from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes, pass_eval_context
+from jinja2.ext import Extension
 from jinja2.filters import make_attrgetter
+from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
@@ -48,6 +50,17 @@ class TemplateRefusalError(Exception):
     """The template itself called `raise_exception`."""
 
 
+class GenerationBlock(Extension):
+    """`{% generation %}` marks an assistant's text for training; a prompt just has the text."""
+
+    tags = {"generation"}  # noqa: RUF012 (typed so by jinja2)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """The statements between the tags."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
     """What `transformers` gives a template (trimmed blocks, `tojson`, loop controls), bounded."""
 
@@ -55,7 +68,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.loopcontrols", GenerationBlock],
         )
         self.filters = {
             name: _checked_filter(name, function)
