@@ -60,12 +60,13 @@ class Tokenizer:
             TemplateError: the text holds a lone surrogate, which no tokenizer can encode.
         """
         try:
-            return self._backend.encode(text, add_special_tokens=False).ids
+            text.encode()
         except UnicodeEncodeError as error:
             raise TemplateError(
                 f"the text is not valid Unicode at character {error.start}; "
                 "remove the lone surrogate"
             ) from error
+        return self._backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int], *, keep_special: bool = False) -> str:
         """The text of these ids as the tokenizer's own decoder writes it."""

@@ -76,6 +76,10 @@ class Generated:
         return self.prompt + self.tokens[:-1]
 
 
+Generation = Generator[TokenEvent, None, Generated]
+"""A running generation: yields an event a token and returns how it ended."""
+
+
 def answer_limit(prompt_tokens: int, max_new: int, context: int) -> int:
     """`max_new`, cut to the room that the prompt leaves in the context window.
 
@@ -129,7 +133,7 @@ def generate(
     cached: int = 0,
     should_stop: Callable[[], bool] | None = None,
     on_prefill: Callable[[int, int], None] | None = None,
-) -> Generator[TokenEvent, None, Generated]:
+) -> Generation:
     """Draw an answer, one `TokenEvent` a token; the generator returns how it ended.
 
     engine: holds the first `cached` tokens of `prompt` and nothing else.
@@ -138,55 +142,84 @@ def generate(
         that met a stop string.
     on_prefill: told the prompt tokens done and their total after every chunk.
 
-    A failure leaves the engine wherever it was: rewind it before the next request.
+    The request is checked at once, and computed as the generator is advanced. A failure leaves
+    the engine wherever it was: rewind it before the next request.
 
     Raises:
-        EmptyPromptError, ContinuationError, ContextLengthError: before anything is computed.
-        ToolCallError: the reader met a malformed tool call.
+        EmptyPromptError, ContinuationError, ContextLengthError: the request cannot start.
+        ToolCallError: from the generator; the reader met a malformed tool call.
     """
     room = answer_limit(len(prompt), config.max_new, engine.context) if prompt else 1
     check_request(len(prompt), room, engine.context, position=engine.position, cached=cached)
-    sampler = Sampler(config, engine.softcap)
-    sampler.observe(prompt)
+    request = _Request(tuple(prompt), cached, room, stops, should_stop, on_prefill)
+    return _generation(engine, request, Sampler(config, engine.softcap), reader)
+
+
+@dataclass(frozen=True)
+class _Request:
+    prompt: tuple[int, ...]
+    cached: int
+    room: int
+    stops: Mapping[int, StopReason]
+    should_stop: Callable[[], bool] | None
+    on_prefill: Callable[[int, int], None] | None
+
+    def told_to_stop(self) -> bool:
+        return self.should_stop is not None and self.should_stop()
+
+    def report(self, done: int) -> None:
+        if self.on_prefill is not None:
+            self.on_prefill(done, len(self.prompt))
+
+
+def _generation(engine: Engine, request: _Request, sampler: Sampler, reader: Reader) -> Generation:
+    prompt, pending = request.prompt, request.prompt[request.cached :]
     tokens: list[int] = []
     clock = _Clock()
+    sampler.observe(prompt)
 
-    def ended(reason: FinishReason, *, flush: bool) -> Generated:
-        tail = reader.finish() if flush else ()
-        return Generated(reason, tuple(prompt), tuple(tokens), tail, cached, clock.timings())
+    def ended(reason: FinishReason, tail: tuple[Part, ...] = ()) -> Generated:
+        if reader.stopped:  # also when the text held until the end completes a stop string
+            reason = "stop_string"
+        return Generated(reason, prompt, tuple(tokens), tail, request.cached, clock.timings())
 
-    def told_to_stop() -> bool:
-        return should_stop is not None and should_stop()
-
-    def report(done: int) -> None:
-        if on_prefill is not None:
-            on_prefill(done, len(prompt))
-
-    pending = prompt[cached:]
     while len(pending) > engine.prefill_chunk:
         engine.prefill(pending[: engine.prefill_chunk])
         pending = pending[engine.prefill_chunk :]
-        report(len(prompt) - len(pending))
-        if told_to_stop():
-            return ended("stop_string", flush=False)
+        request.report(len(prompt) - len(pending))
+        if request.told_to_stop():
+            return ended("stop_string")
     while True:
         token = _next_token(engine, sampler, pending, len(prompt) + len(tokens))
         if not tokens:
             clock.first_token()
-            report(len(prompt))
+            request.report(len(prompt))
         tokens.append(token)
-        if token in stops:
-            return ended(stops[token], flush=True)
+        if token in request.stops:
+            return ended(request.stops[token], reader.finish())
         yield TokenEvent(len(tokens) - 1, token, reader.push(token))
-        if reader.stopped or told_to_stop():
-            return ended("stop_string", flush=False)
-        if len(tokens) == room:
-            return ended("max_tokens", flush=True)
+        if reader.stopped or request.told_to_stop():
+            return ended("stop_string")
+        if len(tokens) == request.room:
+            return ended("max_tokens", reader.finish())
         sampler.observe((token,))
         pending = (token,)
 
 
-def complete(events: Generator[TokenEvent, None, Generated]) -> Completion:
+def parts_of(events: Generation) -> Generator[Part, None, Generated]:
+    """The parts of an answer as they are completed, those held until the end included."""
+    while True:
+        try:
+            event = next(events)
+        except StopIteration as end:
+            generated: Generated = end.value
+            break
+        yield from event.parts
+    yield from generated.tail
+    return generated
+
+
+def complete(events: Generation) -> Completion:
     """Run a generation to its end; its visible text and counts."""
     parts, generated = _drained(events)
     return completion_of(parts, generated)
@@ -242,11 +275,11 @@ def _next_token(engine: Engine, sampler: Sampler, pending: Sequence[int], positi
     return engine.greedy(pending)
 
 
-def _drained(events: Generator[TokenEvent, None, Generated]) -> tuple[list[Part], Generated]:
+def _drained(events: Generation) -> tuple[list[Part], Generated]:
+    stream = parts_of(events)
     parts: list[Part] = []
     while True:
         try:
-            parts += next(events).parts
+            parts.append(next(stream))
         except StopIteration as end:
-            generated: Generated = end.value
-            return [*parts, *generated.tail], generated
+            return parts, end.value

@@ -1,0 +1,55 @@
+import pytest
+
+from mference.chat.dialects import dialect
+from mference.chat.dialects.base import MalformedCallError, UnsupportedDialectError
+from mference.chat.dialects.gemma4 import GEMMA4, Gemma4Splitter
+from mference.chat.parts import Content, Reasoning
+
+
+def test_a_dialect_not_spoken_is_refused_by_name_with_those_that_are():
+    assert dialect("gemma") is GEMMA4
+    with pytest.raises(UnsupportedDialectError, match=r"'chatml'.*supported: gemma"):
+        dialect("chatml")
+
+
+def test_hidden_channels_are_reasoning_and_their_labels_are_nothing():
+    splitter = Gemma4Splitter([])
+    splitter.marker("channel_open")
+    assert splitter.text("tho") == splitter.text("ught") == ()
+    assert splitter.text("\nwhy") == (Reasoning("why"),)
+    assert splitter.text(" not") == (Reasoning(" not"),)
+    splitter.marker("channel_close")
+    assert splitter.text("so") == (Content("so"),)
+
+
+def test_a_channel_closed_within_its_label_shows_nothing():
+    splitter = Gemma4Splitter([])
+    splitter.marker("channel_open")
+    splitter.text("thought")
+    splitter.marker("channel_close")
+    assert splitter.text("x") == (Content("x"),)
+    assert splitter.finish() == ()
+
+
+@pytest.mark.parametrize(
+    "role", ["tool_open", "channel_open", "channel_close", "tool_response_open"]
+)
+def test_no_marker_may_stand_inside_a_tool_call(role):
+    splitter = Gemma4Splitter(["f"])
+    splitter.marker("tool_open")
+    with pytest.raises(MalformedCallError, match=role):
+        splitter.marker(role)
+    with pytest.raises(MalformedCallError):
+        splitter.finish()
+
+
+def test_a_text_only_prompt_refuses_what_needs_a_template():
+    from mference.chat.messages import InvalidMessagesError, conversation
+
+    for messages in (
+        [{"role": "user", "content": "u"}, {"role": "system", "content": "late"}],
+        [{"role": "assistant", "content": "a", "tool_calls": [{"name": "f"}]}],
+        [{"role": "tool", "content": "r"}],
+    ):
+        with pytest.raises(InvalidMessagesError):
+            GEMMA4.frame(conversation(messages))
