@@ -148,7 +148,9 @@ class Gemma4Reference:
         scores = scaled @ self._get(layer, "router.proj.weight").T
         order = np.argsort(-scores, axis=-1, kind="stable")
         ranked = np.take_along_axis(scores, order, axis=-1)
-        step.gap = np.minimum(step.gap, (ranked[:, k - 1] - ranked[:, k]) / scores.std(axis=-1))
+        if k < c["num_experts"]:
+            gap = (ranked[:, k - 1] - ranked[:, k]) / scores.std(axis=-1)
+            step.gap = np.minimum(step.gap, gap)
         ids = order[:, :k]
         weights = softmax(ranked[:, :k]) * self._get(layer, "router.per_expert_scale")[ids]
         m = rms(x, self._get(layer, "pre_feedforward_layernorm_2.weight"))
