@@ -38,7 +38,7 @@ from mference.store.receipt import TOOL_INSTALL, encode_receipt, new_receipt
 from mference.store.resident import encode_index
 from mference.store.writing import sync_directory, write_atomically, write_durably
 
-_SIDECAR_CAPS = {
+SIDECAR_CAPS = {
     "config.json": 1 << 20,
     "tokenizer.json": 64 << 20,
     "tokenizer_config.json": 4 << 20,
@@ -301,7 +301,7 @@ def _write_sidecars(run: Run, snapshot: Snapshot) -> dict[str, FileRecord]:
             write_durably(path, snapshot.config)
             record = FileRecord(len(snapshot.config), sha256(snapshot.config).hexdigest())
         else:
-            found = _copy_sidecar(run, name, path)
+            found = copy_sidecar(run, name, path)
             if found is None:
                 continue
             record = found
@@ -310,13 +310,18 @@ def _write_sidecars(run: Run, snapshot: Snapshot) -> dict[str, FileRecord]:
     return files
 
 
-def _copy_sidecar(run: Run, name: str, path: Path) -> FileRecord | None:
+def copy_sidecar(run: Run, name: str, path: Path) -> FileRecord | None:
+    """Copy a tokenizer file to `path`; None if the source has none and it is optional.
+
+    Raises `CheckpointError` if a required file is missing (`missing_file`) or one is too large
+    (`too_large`).
+    """
     size = run.source.size(name)
     if size is None:
         if name in REQUIRED_SIDECARS:
             raise CheckpointError(f"{run.source.description} has no {name}", "missing_file")
         return None
-    if size > _SIDECAR_CAPS[name]:
+    if size > SIDECAR_CAPS[name]:
         raise CheckpointError(f"{name} has {size} bytes: too large", "too_large")
     digest = sha256()
     with path.open("xb") as file:
