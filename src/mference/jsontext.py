@@ -59,7 +59,7 @@ class Fields:
         value = self.raw(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self._mistyped(key, "a number")
-        if isinstance(value, int) and abs(value) > 2**1023 or not math.isfinite(value):
+        if (isinstance(value, int) and abs(value) > 2**1023) or not math.isfinite(value):
             self.fail(f"key '{key}' does not fit a double")
         return float(value)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mference import errors
-from mference.families import ENTRIES, FAMILIES
+from mference.families import ENTRIES
 from mference.families.arch import read_arch
 from mference.jsontext import Fields, pretty
 from mference.store import completeness, open_install, verify_install
@@ -385,9 +385,3 @@ def test_completeness(case: Case, tmp_path: Path):
     if "receipt_path" in given:
         edit_receipt(root, {"modelDirectoryPath": str(tmp_path / given["receipt_path"])})
     assert completeness(root, entry) == case.expect["status"]
-
-
-def test_every_family_baseline_is_consistent():
-    for family in FAMILIES.values():
-        assert family.baseline.family == family.name
-        assert len(family.baseline.layer_mask) == family.baseline["numLayers"]

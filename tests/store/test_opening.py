@@ -124,6 +124,7 @@ def test_a_family_without_code_is_refused_by_name_with_what_is_supported(toy: Pa
         (lambda d: d["layers"][0]["experts"][1].update(offset=32768), "ends past"),
         (lambda d: d["layers"][0]["experts"][1].update(size=100), "not the stride"),
         (lambda d: d["layers"][0]["experts"][1]["tensors"]["up"].update(size=2**40), "ends past"),
+        (lambda d: d["layers"][1]["experts"][0]["tensors"].pop("down_biases"), "down_biases"),
         (lambda d: d.update(expertStride=32768), "expertStride"),
         (lambda d: d["layers"].pop(), "layers"),
     ],

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mference import errors
@@ -53,6 +53,7 @@ def specs(draw) -> list[TensorSpec]:
     ]
 
 
+@settings(deadline=None)
 @given(specs())
 def test_an_index_is_read_back_as_it_was_planned(tmp_path_factory, tensors):
     index = plan_index(tensors)
@@ -63,6 +64,7 @@ def test_an_index_is_read_back_as_it_was_planned(tmp_path_factory, tensors):
     assert (found.index_size, found.resident_size) == (index.index_size, index.resident_size)
 
 
+@settings(deadline=None)
 @given(specs(), st.data())
 def test_a_damaged_index_is_read_or_refused_by_name(tmp_path_factory, tensors, data):
     index = plan_index(tensors)
@@ -103,6 +105,7 @@ def layouts(draw) -> Layout:
     )
 
 
+@settings(deadline=None)
 @given(layouts())
 def test_a_layout_is_read_back_as_it_was_written(layout):
     data = encode_layout(layout)
@@ -110,6 +113,7 @@ def test_a_layout_is_read_back_as_it_was_written(layout):
     check_written_layout(data, layout.num_layers, layout.experts_per_layer, layout.expert_stride)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(FAMILIES)), names, st.dictionaries(sizes, sizes, max_size=4))
 def test_a_manifest_is_read_back_as_it_was_written(name, model_id, files):
     family = FAMILIES[name]
@@ -144,11 +148,13 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(names, json_values, max_size=4))
 def test_pretty_json_means_what_it_was_made_of(document):
     assert json.loads(pretty(document)) == document
 
 
+@settings(deadline=None)
 @given(st.dictionaries(names, json_values, max_size=4), st.binary(max_size=40))
 def test_readers_refuse_any_other_json_by_name(document, junk):
     for data in (pretty(document), junk):

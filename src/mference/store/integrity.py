@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mference.errors import IntegrityError, LayoutError, MissingFile, ReceiptInvalid, StoreError
 from mference.store.directory import EXPERTS, LAYOUT, PAGE, REINSTALL, sha256_file
-from mference.store.layout import Layout
+from mference.store.layout import PIECE_NAMES, Layout
 from mference.store.manifest import Manifest
 
 
@@ -56,7 +56,7 @@ def check_layout(manifest: Manifest, layout: Layout) -> None:
 
 
 def check_placement(manifest: Manifest, layout: Layout) -> None:
-    """Check every expert's size, alignment and range against the size the manifest records.
+    """Check every expert's size, alignment, range and pieces against the manifest's file sizes.
 
     Raises `LayoutError`, and `MissingFile` for a layer file that the manifest does not list.
     """
@@ -72,6 +72,9 @@ def check_placement(manifest: Manifest, layout: Layout) -> None:
                 raise _misplaced(f"{where}: offset {expert.offset} is not page aligned")
             if expert.offset + expert.size > size:
                 raise _misplaced(f"{where}: ends past the {size} bytes of {layer.file}")
+            missing = [name for name in PIECE_NAMES if name not in expert.tensors]
+            if missing:
+                raise _misplaced(f"{where}: '{missing[0]}' is missing")
             for name, piece in expert.tensors.items():
                 if piece.offset + piece.size > expert.size:
                     raise _misplaced(
