@@ -1,7 +1,9 @@
 """Installing for real: from the package, a folder and a server, and what failures leave."""
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -20,6 +22,7 @@ from mference.installer import (
     discard_partial,
     install,
     installer,
+    transfer,
 )
 from mference.installer.installer import Limits, Run, carry_out
 from mference.installer.lock import InstallLock
@@ -229,7 +232,7 @@ def test_an_interrupted_install_is_kept_and_the_next_run_says_how_to_go_on(sourc
         install(source, final, entry="demo", allow_unpinned=True, progress=interrupt)
     assert "discard_partial" in caught.value.__notes__[0]
     assert not final.exists()
-    with pytest.raises(errors.StateIncompatible, match="resume it or discard it"):
+    with pytest.raises(errors.StateIncompatible, match=r"dealt with first.*discard_partial"):
         install(source, final, entry="demo", allow_unpinned=True)
     discard_partial(final)
     with pytest.raises(errors.StateMissing):
@@ -262,6 +265,24 @@ def test_a_full_disk_is_noticed_before_anything_is_written(source, tmp_path, mon
     with pytest.raises(errors.NoSpace, match="1000 bytes free"):
         install(source, tmp_path / "x.gturbo", entry="demo", allow_unpinned=True)
     assert [p.name for p in tmp_path.glob("x.gturbo*")] == ["x.gturbo.install.lock"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.ENOSPC, errors.NoSpace), (errno.EIO, errors.InstallError)]
+)
+def test_a_write_that_fails_is_named_and_what_was_copied_is_kept(
+    source, tmp_path, monkeypatch, code, kind
+):
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(transfer.os, "pwrite", fail)
+    with pytest.raises(errors.InstallError, match=os.strerror(code)) as caught:
+        install(source, tmp_path / "x.gturbo", entry="demo", allow_unpinned=True)
+    assert type(caught.value) is kind
+    assert "discard_partial" in caught.value.__notes__[0]
+    assert (tmp_path / "x.gturbo.resume.json").exists()
+    assert not (tmp_path / "x.gturbo").exists()
 
 
 def test_a_truncated_shard_is_refused(source: Path, tmp_path: Path):

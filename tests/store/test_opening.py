@@ -1,7 +1,9 @@
 """Opening an install: what the runtime gets, and each refusal by its own class."""
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -146,6 +148,15 @@ def test_a_corrupt_index_is_refused_although_its_hash_fits(toy: Path):
 def test_a_tensor_that_is_not_there_is_named(toy: Path):
     with pytest.raises(errors.TensorNotFound, match="nope"):
         opened(toy).index.tensors["nope"]
+
+
+def test_a_file_that_the_disk_cannot_read_is_named(toy: Path, monkeypatch):
+    def fail(*_: object, **__: object) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(integrity, "sha256_file", fail)
+    with pytest.raises(errors.StoreError, match=r"cannot read .*model_weights\.bin"):
+        opened(toy)
 
 
 def test_a_damaged_layer_is_found_on_first_touch_and_stays_refused(toy: Path):

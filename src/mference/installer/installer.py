@@ -1,5 +1,6 @@
 """The sequence of an install, from the lock to the moment the directory appears."""
 
+import errno
 import logging
 import os
 import shutil
@@ -105,7 +106,7 @@ def carry_out(run: Run) -> InstallReport:
 
     A failure before the checkpoint exists removes the partial directory; after that, partial and
     checkpoint stay. The final path holds the old install or the new one, never a part. Raises the
-    `InstallError` branch, `UnsupportedModel`, `OSError`.
+    `InstallError` branch and `UnsupportedModel`.
     """
     began = time.monotonic()
     paths = run.paths
@@ -118,11 +119,14 @@ def carry_out(run: Run) -> InstallReport:
             paths.checkpoint.unlink()
             sync_directory(paths.final.parent)
         except BaseException as exc:
+            failure = _named(exc) if isinstance(exc, OSError) else exc
             if paths.checkpoint.exists():
-                exc.add_note(f"What was copied is kept in {paths.partial}. {HOW_TO_DISCARD}")
+                failure.add_note(f"What was copied is kept in {paths.partial}. {HOW_TO_DISCARD}")
             else:
                 remove_partial(paths)
-            raise
+            if failure is exc:
+                raise
+            raise failure from exc
     return InstallReport(
         path=paths.final,
         entry=snapshot.entry,
@@ -132,6 +136,13 @@ def carry_out(run: Run) -> InstallReport:
         bytes=sum(record.size for record in manifest.files.values()),
         seconds=time.monotonic() - began,
     )
+
+
+def _named(error: OSError) -> InstallError:
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace(f"{error.strerror}{where}: free some space, then install again")
+    return InstallError(f"the install failed: {error.strerror}{where}")
 
 
 def required_space(output: int, reused: int, chunk: int, reserve: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mference.errors import IntegrityError, LayoutError, MissingFile, ReceiptInvalid, StoreError
-from mference.store.directory import EXPERTS, LAYOUT, PAGE, REINSTALL, sha256_file
+from mference.store.directory import EXPERTS, LAYOUT, PAGE, REINSTALL, sha256_file, unreadable
 from mference.store.layout import PIECE_NAMES, Layout
 from mference.store.manifest import Manifest
 
@@ -18,7 +18,8 @@ def check_hash(
 ) -> None:
     """Check one file's size and SHA-256, reading it in blocks.
 
-    Raises `MissingFile` if it is not listed or not there, `IntegrityError` if its bytes differ.
+    Raises `MissingFile` if it is not listed or not there, `IntegrityError` if its bytes differ,
+    `StoreError` if the system cannot read it.
     """
     record = manifest.record(name)
     size = file_size(directory, name)
@@ -26,7 +27,10 @@ def check_hash(
         raise IntegrityError(
             f"{directory / name} has {size} bytes, the manifest says {record.size}. {REINSTALL}"
         )
-    found = sha256_file(directory / name, progress=progress)
+    try:
+        found = sha256_file(directory / name, progress=progress)
+    except OSError as exc:
+        raise unreadable(directory / name, exc) from exc
     if found != record.sha256:
         raise IntegrityError(
             f"{directory / name} is damaged: its SHA-256 is {found}, the manifest says "
