@@ -1,13 +1,14 @@
 """JSON as the project reads and writes it: typed access with named errors, and two encodings."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 ErrorFactory = Callable[[str], Exception]
 
-_DIGITS = re.compile(r"(\d+)")
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 class Fields:
@@ -58,10 +59,9 @@ class Fields:
         value = self.raw(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self._mistyped(key, "a number")
-        try:
-            return float(value)
-        except OverflowError:
+        if (isinstance(value, int) and abs(value) > 2**1023) or not math.isfinite(value):
             self.fail(f"key '{key}' does not fit a double")
+        return float(value)
 
     def boolean(self, key: str) -> bool:
         """A required true or false."""
@@ -184,8 +184,8 @@ def _pretty(value: object, newline: str) -> str:
 
 def _sort_key(key: str) -> tuple[list[tuple[int, int]], str]:
     weights: list[tuple[int, int]] = []
-    for part in _DIGITS.split(key):
-        if part.isdigit():
+    for i, part in enumerate(_DIGITS.split(key)):
+        if i % 2:
             weights.append((ord("0"), int(part)))
         else:
             weights += [(ord(c), 0) for c in part.lower()]

@@ -46,8 +46,8 @@ def install(
     entry's pinned one is refused unless `allow_unpinned`; its install carries no pinned model id.
     `progress` is called from this thread, up to thousands of times.
 
-    Raises `InstallError` and the classes below it, `UnsupportedModel` for a family without code,
-    and `OSError` where the file system fails.
+    Raises `InstallError` and the classes below it, and `UnsupportedModel` for a family without
+    code. An interrupted or failed copy is kept; the exception's notes say where and what to do.
     """
     chosen = pinned_entry(entry)
     source_rules(chosen.family, f"the model '{entry}'")

@@ -1,5 +1,6 @@
 """The sequence of an install, from the lock to the moment the directory appears."""
 
+import errno
 import logging
 import os
 import shutil
@@ -38,7 +39,7 @@ from mference.store.receipt import TOOL_INSTALL, encode_receipt, new_receipt
 from mference.store.resident import encode_index
 from mference.store.writing import sync_directory, write_atomically, write_durably
 
-_SIDECAR_CAPS = {
+SIDECAR_CAPS = {
     "config.json": 1 << 20,
     "tokenizer.json": 64 << 20,
     "tokenizer_config.json": 4 << 20,
@@ -105,7 +106,7 @@ def carry_out(run: Run) -> InstallReport:
 
     A failure before the checkpoint exists removes the partial directory; after that, partial and
     checkpoint stay. The final path holds the old install or the new one, never a part. Raises the
-    `InstallError` branch, `UnsupportedModel`, `OSError`.
+    `InstallError` branch and `UnsupportedModel`.
     """
     began = time.monotonic()
     paths = run.paths
@@ -118,11 +119,14 @@ def carry_out(run: Run) -> InstallReport:
             paths.checkpoint.unlink()
             sync_directory(paths.final.parent)
         except BaseException as exc:
+            failure = _named(exc) if isinstance(exc, OSError) else exc
             if paths.checkpoint.exists():
-                exc.add_note(f"What was copied is kept in {paths.partial}. {HOW_TO_DISCARD}")
+                failure.add_note(f"What was copied is kept in {paths.partial}. {HOW_TO_DISCARD}")
             else:
                 remove_partial(paths)
-            raise
+            if failure is exc:
+                raise
+            raise failure from exc
     return InstallReport(
         path=paths.final,
         entry=snapshot.entry,
@@ -132,6 +136,13 @@ def carry_out(run: Run) -> InstallReport:
         bytes=sum(record.size for record in manifest.files.values()),
         seconds=time.monotonic() - began,
     )
+
+
+def _named(error: OSError) -> InstallError:
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace(f"{error.strerror}{where}: free some space, then install again")
+    return InstallError(f"the install failed: {error.strerror}{where}")
 
 
 def required_space(output: int, reused: int, chunk: int, reserve: int) -> int:
@@ -301,7 +312,7 @@ def _write_sidecars(run: Run, snapshot: Snapshot) -> dict[str, FileRecord]:
             write_durably(path, snapshot.config)
             record = FileRecord(len(snapshot.config), sha256(snapshot.config).hexdigest())
         else:
-            found = _copy_sidecar(run, name, path)
+            found = copy_sidecar(run, name, path)
             if found is None:
                 continue
             record = found
@@ -310,13 +321,18 @@ def _write_sidecars(run: Run, snapshot: Snapshot) -> dict[str, FileRecord]:
     return files
 
 
-def _copy_sidecar(run: Run, name: str, path: Path) -> FileRecord | None:
+def copy_sidecar(run: Run, name: str, path: Path) -> FileRecord | None:
+    """Copy a tokenizer file to `path`; None if the source has none and it is optional.
+
+    Raises `CheckpointError` if a required file is missing (`missing_file`) or one is too large
+    (`too_large`).
+    """
     size = run.source.size(name)
     if size is None:
         if name in REQUIRED_SIDECARS:
             raise CheckpointError(f"{run.source.description} has no {name}", "missing_file")
         return None
-    if size > _SIDECAR_CAPS[name]:
+    if size > SIDECAR_CAPS[name]:
         raise CheckpointError(f"{name} has {size} bytes: too large", "too_large")
     digest = sha256()
     with path.open("xb") as file:

@@ -54,8 +54,8 @@ def check_start(paths: InstallPaths, *, overwrite: bool = False, resume: bool = 
         raise StateMissing(f"there is no unfinished install of {paths.final} to resume")
     if partial and not resume:
         raise StateIncompatible(
-            f"an unfinished install of {paths.final} was saved in {paths.partial.name}: "
-            f"resume it or discard it. {HOW_TO_DISCARD}"
+            f"an unfinished install of {paths.final} is saved in {paths.partial.name} and must be "
+            f"dealt with first. {HOW_TO_DISCARD}"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from mference.errors import MissingFile
+from mference.errors import MissingFile, StoreError
 from mference.jsontext import is_unicode
 
 PAGE = 16384
@@ -66,16 +66,24 @@ def standardized(path: str | os.PathLike[str]) -> str:
 def read_capped(path: Path, cap: int, too_large: Callable[[str], Exception]) -> bytes:
     """The bytes of a file of at most `cap` bytes.
 
-    Raises `MissingFile` if it does not exist, and what `too_large` makes above the cap.
+    Raises `MissingFile` if it does not exist, `StoreError` if it cannot be read, and what
+    `too_large` makes above the cap.
     """
     try:
         with path.open("rb") as file:
             data = file.read(cap + 1)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise MissingFile(f"{path} is missing. {REINSTALL}", path.name) from None
+    except OSError as exc:
+        raise unreadable(path, exc) from exc
     if len(data) > cap:
         raise too_large(f"{path.name} is larger than {cap} bytes")
     return data
+
+
+def unreadable(path: Path, error: OSError) -> StoreError:
+    """The error for a file that is there but that the system does not let us read."""
+    return StoreError(f"cannot read {path}: {error.strerror}. Check its permissions and the disk.")
 
 
 def sha256_file(

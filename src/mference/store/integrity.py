@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mference.errors import IntegrityError, LayoutError, MissingFile, ReceiptInvalid, StoreError
-from mference.store.directory import EXPERTS, LAYOUT, PAGE, REINSTALL, sha256_file
-from mference.store.layout import Layout
+from mference.store.directory import EXPERTS, LAYOUT, PAGE, REINSTALL, sha256_file, unreadable
+from mference.store.layout import PIECE_NAMES, Layout
 from mference.store.manifest import Manifest
 
 
@@ -18,7 +18,8 @@ def check_hash(
 ) -> None:
     """Check one file's size and SHA-256, reading it in blocks.
 
-    Raises `MissingFile` if it is not listed or not there, `IntegrityError` if its bytes differ.
+    Raises `MissingFile` if it is not listed or not there, `IntegrityError` if its bytes differ,
+    `StoreError` if the system cannot read it.
     """
     record = manifest.record(name)
     size = file_size(directory, name)
@@ -26,7 +27,10 @@ def check_hash(
         raise IntegrityError(
             f"{directory / name} has {size} bytes, the manifest says {record.size}. {REINSTALL}"
         )
-    found = sha256_file(directory / name, progress=progress)
+    try:
+        found = sha256_file(directory / name, progress=progress)
+    except OSError as exc:
+        raise unreadable(directory / name, exc) from exc
     if found != record.sha256:
         raise IntegrityError(
             f"{directory / name} is damaged: its SHA-256 is {found}, the manifest says "
@@ -56,7 +60,7 @@ def check_layout(manifest: Manifest, layout: Layout) -> None:
 
 
 def check_placement(manifest: Manifest, layout: Layout) -> None:
-    """Check every expert's size, alignment and range against the size the manifest records.
+    """Check every expert's size, alignment, range and pieces against the manifest's file sizes.
 
     Raises `LayoutError`, and `MissingFile` for a layer file that the manifest does not list.
     """
@@ -72,6 +76,9 @@ def check_placement(manifest: Manifest, layout: Layout) -> None:
                 raise _misplaced(f"{where}: offset {expert.offset} is not page aligned")
             if expert.offset + expert.size > size:
                 raise _misplaced(f"{where}: ends past the {size} bytes of {layer.file}")
+            missing = [name for name in PIECE_NAMES if name not in expert.tensors]
+            if missing:
+                raise _misplaced(f"{where}: '{missing[0]}' is missing")
             for name, piece in expert.tensors.items():
                 if piece.offset + piece.size > expert.size:
                     raise _misplaced(

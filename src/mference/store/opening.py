@@ -108,6 +108,8 @@ def open_install(
     the log) gets one line. Raises the `StoreError` branch, each condition its own class, and
     `UnsupportedModel` for a family this version cannot run.
     """
+    if policy not in POLICIES:
+        raise ValueError(f"policy must be one of {POLICIES}, not {policy!r}")
     directory = Path(path)
     data = read_manifest_bytes(directory)
     own = FileRecord(len(data), sha256(data).hexdigest())

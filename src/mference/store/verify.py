@@ -18,7 +18,7 @@ from mference.store.directory import (
     read_capped,
 )
 from mference.store.integrity import check_hash, check_layout, check_placement
-from mference.store.layout import Layout, check_written_layout, decode_layout
+from mference.store.layout import Layout, decode_layout
 from mference.store.manifest import Manifest, decode_manifest
 from mference.store.opening import read_manifest_bytes
 from mference.store.receipt import (
@@ -90,7 +90,6 @@ def _check_structure(directory: Path, manifest: Manifest) -> None:
         raise ManifestError(f"{MANIFEST}: expertStride {layout.expert_stride} is not page aligned")
     _check_layers(manifest, layout)
     check_placement(manifest, layout)
-    check_written_layout(data, layout.num_layers, layout.experts_per_layer, layout.expert_stride)
 
 
 def _check_layers(manifest: Manifest, layout: Layout) -> None:
