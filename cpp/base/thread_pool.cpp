@@ -33,8 +33,14 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : workers_) worker.join();
 }
 
-void ThreadPool::drain(const std::function<void(int)>& body, int tasks) {
-  for (int i = next_.fetch_add(1); i < tasks; i = next_.fetch_add(1)) body(i);
+// Only a thread that holds a task of this loop looks at the loop's body, and the loop lasts until
+// that task is done. So run() need not wait for workers that come late or not at all, as they do
+// when other processes want the processors.
+void ThreadPool::drain() {
+  for (int left = left_.fetch_sub(1); left > 0; left = left_.fetch_sub(1)) {
+    (*body_)(tasks_ - left);
+    done_.fetch_add(1);
+  }
 }
 
 void ThreadPool::run(int tasks, const std::function<void(int)>& body) {
@@ -47,14 +53,21 @@ void ThreadPool::run(int tasks, const std::function<void(int)>& body) {
     std::lock_guard lock(mutex_);
     body_ = &body;
     tasks_ = tasks;
-    next_.store(0);
-    active_.store(static_cast<int>(workers_.size()));
+    done_.store(0);
+    left_.store(tasks);
     generation_.fetch_add(1);
     asleep = sleeping_ > 0;
   }
   if (asleep) wake_.notify_all();
-  drain(body, tasks);
-  while (active_.load() != 0) spin_pause();
+  drain();
+  for (int spin = 0; done_.load() != tasks; ++spin) {
+    // A worker that lost its processor in the middle of a task may be waiting for this one.
+    if (spin < kSpins) {
+      spin_pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
 }
 
 void ThreadPool::work() {
@@ -69,8 +82,7 @@ void ThreadPool::work() {
     }
     seen = generation_.load();
     if (stop_.load()) return;
-    drain(*body_, tasks_);
-    active_.fetch_sub(1);
+    drain();
   }
 }
 

@@ -29,14 +29,14 @@ class ThreadPool {
 
  private:
   void work();
-  void drain(const std::function<void(int)>& body, int tasks);
+  void drain();
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<uint64_t> generation_{0};
-  std::atomic<int> next_{0};
-  std::atomic<int> active_{0};
+  std::atomic<int> left_{0};  // tasks not yet handed out, or less than one
+  std::atomic<int> done_{0};
   std::atomic<bool> stop_{false};
   int sleeping_ = 0;
   int tasks_ = 0;

@@ -19,6 +19,9 @@ namespace py = pybind11;
 
 namespace {
 
+constexpr size_t kFloat = sizeof(float);
+constexpr size_t kHugePage = size_t{2} << 20;
+
 template <class T>
 using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
 using Floats = Array<float>;
@@ -101,7 +104,9 @@ class Bench {
 
  private:
   View place(size_t bytes, size_t offset) {
-    buffers_.push_back(device_.allocate(std::max<size_t>(offset + bytes, 1)));
+    // Large arrays lie on huge pages, as the slabs of experts do.
+    const size_t alignment = bytes < kHugePage ? 64 : kHugePage;
+    buffers_.push_back(device_.allocate(std::max<size_t>(offset + bytes, 1), alignment));
     return {buffers_.back().get(), offset, bytes};
   }
   View copy(const void* data, size_t bytes, size_t offset) {
@@ -128,8 +133,6 @@ int extent(const py::array& array, int axis, const char* name) {
   }
   return static_cast<int>(array.shape(axis));
 }
-
-constexpr size_t kFloat = sizeof(float);
 
 Floats embed_rows(Device& device, const AffineArrays& table, const Integers& tokens, float scale,
                   int misalign) {

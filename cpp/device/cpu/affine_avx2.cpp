@@ -4,6 +4,8 @@
 // where vpmaddubsw on bytes would for 8-bit codes.
 #include <immintrin.h>
 
+#include <utility>
+
 #include "device/cpu/affine.h"
 
 namespace mference::cpu {
@@ -13,12 +15,17 @@ namespace {
 constexpr int kGroup = 64;
 constexpr int kPanelRows = 16;
 constexpr int kTile = 4;          // rows of activations whose sums stay in registers
+constexpr int kFewInputs = 3;     // rows of activations for which unpacking does not pay
 constexpr int kBlockInputs = 64;  // rows of activations for one unpacking of the weights
 
 Layout layout(int bits, int group) {
   if (group != kGroup) return Layout::kNatural;
   if (bits == 4) return Layout::kNibbles;
   return bits == 8 ? Layout::kBytes : Layout::kNatural;
+}
+
+inline const char* chars(const uint8_t* p) {
+  return reinterpret_cast<const char*>(p);
 }
 
 inline __m256i load(const void* p) {
@@ -83,35 +90,51 @@ inline float sum_lanes(__m256 lanes) {
   return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
-// The next `present` groups (all eight if the constant says so) of one row.
-template <int kBits>
-inline __m256 add_eight(__m256 lanes, const Matrix& m, const Inputs& x, int r, int g, int present) {
+// Adds kGroups (at most eight) groups of a row.
+template <int kBits, int kGroups>
+inline __m256 add_some(__m256 lanes, const Matrix& m, const Inputs& x, int r, int g) {
+  const uint8_t* row = m.weight_row(r);
   __m256i d[8];
+#pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
-    d[i] = i < present ? dot_group<kBits>(m.weight_row(r), x.codes, g + i) : _mm256_setzero_si256();
+    // A page ahead: the hardware's own prefetcher stops where a small page ends.
+    if (i % 2 == 0 || kBits == 8) {
+      _mm_prefetch(chars(row + (g + i) * kGroup * kBits / 8) + 4096, _MM_HINT_T0);
+    }
+    d[i] = i < kGroups ? dot_group<kBits>(row, x.codes, g + i) : _mm256_setzero_si256();
   }
-  return add_groups(lanes, group_sums(d), bf16_floats(m.scale_row(r) + g, present),
-                    bf16_floats(m.bias_row(r) + g, present), _mm256_load_ps(x.scales + g),
+  return add_groups(lanes, group_sums(d), bf16_floats(m.scale_row(r) + g, kGroups),
+                    bf16_floats(m.bias_row(r) + g, kGroups), _mm256_load_ps(x.scales + g),
                     _mm256_load_ps(x.sums + g));
 }
 
-template <int kBits>
+template <int kBits, int kRest>
 void vector_of(const Matrix& m, const Inputs& x, int first, int last, float* y) {
-  const int groups = m.groups();
+  const int whole = m.groups() / 8 * 8;
   for (int r = first; r < last; ++r) {
     __m256 lanes = _mm256_setzero_ps();
-    int g = 0;
-    for (; g + 8 <= groups; g += 8) lanes = add_eight<kBits>(lanes, m, x, r, g, 8);
-    if (g < groups) lanes = add_eight<kBits>(lanes, m, x, r, g, groups - g);
+    for (int g = 0; g < whole; g += 8) lanes = add_some<kBits, 8>(lanes, m, x, r, g);
+    if constexpr (kRest > 0) lanes = add_some<kBits, kRest>(lanes, m, x, r, whole);
     y[r - first] = sum_lanes(lanes);
   }
 }
 
+// The groups left over by blocks of eight decide the code of the last block.
+template <int kBits, int... kRests>
+void vector_of(std::integer_sequence<int, kRests...>, const Matrix& m, const Inputs& x, int first,
+               int last, float* y) {
+  using Kernel = void (*)(const Matrix&, const Inputs&, int, int, float*);
+  static constexpr Kernel kKernels[] = {vector_of<kBits, kRests>...};
+  kKernels[m.groups() % 8](m, x, first, last, y);
+}
+
+constexpr std::make_integer_sequence<int, 8> kRests;
+
 void vector(const Matrix& m, const Inputs& x, int first, int last, float* y) {
   if (x.layout == Layout::kNibbles) {
-    vector_of<4>(m, x, first, last, y);
+    vector_of<4>(kRests, m, x, first, last, y);
   } else if (x.layout == Layout::kBytes) {
-    vector_of<8>(m, x, first, last, y);
+    vector_of<8>(kRests, m, x, first, last, y);
   } else {
     portable_vector(m, x, first, last, y);
   }
@@ -242,6 +265,11 @@ inline __m256 sum_lanes(const Lanes& lanes, int half) {
   return _mm256_add_ps(even, odd);
 }
 
+// The same columns of the next panel, which the hardware does not see coming.
+inline void prefetch_rows(const uint8_t* p, size_t stride) {
+  for (int i = 0; i < kPanelRows; ++i) _mm_prefetch(chars(p + i * stride), _MM_HINT_T1);
+}
+
 // Up to sixteen rows of weights times up to kBlockInputs rows of activations.
 void multiply_panel(const Matrix& m, const Inputs& x, int inputs, int row, int rows, float* y,
                     size_t stride) {
@@ -255,6 +283,7 @@ void multiply_panel(const Matrix& m, const Inputs& x, int inputs, int row, int r
     __builtin_memset(static_cast<void*>(&scales), 0, sizeof(scales));
   }
   for (int g = 0; g < m.groups(); ++g) {
+    if (g % 2 == 0) prefetch_rows(m.weight_row(row + kPanelRows) + g * kGroup / 2, m.row_bytes());
     for (int half = 0; half < halves; ++half) {
       const int here = rows - 8 * half < 8 ? rows - 8 * half : 8;
       if (g % 16 == 0) scales.load(m, row + 8 * half, here, g, half);
@@ -273,9 +302,18 @@ void multiply_panel(const Matrix& m, const Inputs& x, int inputs, int row, int r
   }
 }
 
+// Few rows of activations, or bytes: a few rows of weights stay in the nearest cache for all.
+void vectors(const Matrix& m, const Inputs& x, int first, int last, float* y, size_t stride) {
+  constexpr int kStep = 8;
+  for (int r = first; r < last; r += kStep) {
+    const int end = r + kStep < last ? r + kStep : last;
+    for (int t = 0; t < x.rows; ++t) vector(m, x.from(t), r, end, y + t * stride + (r - first));
+  }
+}
+
 void block(const Matrix& m, const Inputs& x, int first, int last, float* y, size_t stride) {
-  if (x.layout != Layout::kNibbles) {
-    for (int t = 0; t < x.rows; ++t) vector(m, x.from(t), first, last, y + t * stride);
+  if (x.layout != Layout::kNibbles || x.rows <= kFewInputs) {
+    vectors(m, x, first, last, y, stride);
     return;
   }
   for (int r = first; r < last; r += kPanelRows) {

@@ -1,11 +1,14 @@
 // Affine products with AVX-512 VNNI: 4-bit and 8-bit codes in groups of 64.
 //
 // vpdpwssd multiplies sixteen-bit codes and activations and adds pairs into int32 lanes, exactly.
-// One row of activations: rows of weights stream through, two at a time, and a tree of shuffles
-// turns the lanes of eight groups into eight sums. Many rows: thirty-two rows of weights are
+// One row of activations: the weights stream through as one sequence of bytes (two rows at once
+// would halve the speed of memory for some widths), and a tree of shuffles turns the lanes of eight
+// groups into eight sums. Many rows: thirty-two rows of weights are
 // transposed and unpacked once, a lane is a weight row, and activations are broadcast, so nothing
 // is left to reduce.
 #include <immintrin.h>
+
+#include <utility>
 
 #include "device/cpu/affine.h"
 
@@ -16,6 +19,7 @@ namespace {
 constexpr int kGroup = 64;
 constexpr int kPanelRows = 32;
 constexpr int kTile = 8;          // rows of activations whose sums stay in registers
+constexpr int kFewInputs = 3;     // rows of activations for which unpacking does not pay
 constexpr int kBlockInputs = 64;  // rows of activations for one unpacking of the weights
 
 Layout layout(int bits, int group) {
@@ -24,19 +28,19 @@ Layout layout(int bits, int group) {
   return bits == 8 ? Layout::kBytes : Layout::kNatural;
 }
 
-inline __m512 bf16_floats(__m256i bits) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+inline __m256 bf16_floats(const uint16_t* p, __mmask8 mask) {
+  return _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_maskz_loadu_epi16(mask, p)), 16));
 }
 
-// Eight bf16 of row a below eight of row b.
-inline __m512 pair_floats(const uint16_t* a, const uint16_t* b, __mmask8 mask) {
-  const __m128i low = _mm_maskz_loadu_epi16(mask, a);
-  return bf16_floats(
-      _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm_maskz_loadu_epi16(mask, b), 1));
+inline const char* chars(const uint8_t* p) {
+  return reinterpret_cast<const char*>(p);
 }
 
-inline __m512 twice(const float* eight) {
-  return _mm512_broadcast_f32x8(_mm256_load_ps(eight));
+// A page ahead: the hardware's own prefetcher stops where a small page ends.
+template <int kBytes>
+inline void prefetch(const uint8_t* p) {
+  for (int i = 0; i < kBytes; i += 64) _mm_prefetch(chars(p) + 4096 + i, _MM_HINT_T0);
 }
 
 // Lanes 0-7 hold parts of one group's dot product, lanes 8-15 of the next group's.
@@ -57,16 +61,16 @@ inline __m512i dot_bytes(__m512i packed, const int16_t* x) {
   return _mm512_dpwssd_epi32(d, _mm512_srli_epi16(packed, 8), _mm512_load_si512(x + 32));
 }
 
-// Groups 2i and 2i + 1 of a row, of which `present` (1 or 2) exist.
-template <int kBits>
-inline __m512i dot_pair(const uint8_t* row, const int16_t* x, int present) {
+// Two groups of a row, or only the first of them.
+template <int kBits, bool kBoth>
+inline __m512i dot_pair(const uint8_t* row, const int16_t* x) {
   if constexpr (kBits == 4) {
-    const __mmask64 mask = present == 2 ? ~__mmask64{0} : __mmask64{0xffffffffu};
-    return dot_nibbles(_mm512_maskz_loadu_epi8(mask, row), x);
+    return dot_nibbles(kBoth ? _mm512_loadu_si512(row) : _mm512_maskz_loadu_epi8(0xffffffff, row),
+                       x);
   } else {
-    const __mmask64 mask = present == 2 ? ~__mmask64{0} : 0;
     const __m512i a = dot_bytes(_mm512_loadu_si512(row), x);
-    const __m512i b = dot_bytes(_mm512_maskz_loadu_epi8(mask, row + kGroup), x + kGroup);
+    const __m512i b =
+        kBoth ? dot_bytes(_mm512_loadu_si512(row + kGroup), x + kGroup) : _mm512_setzero_si512();
     return _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
   }
 }
@@ -79,21 +83,19 @@ inline __m512i add_pairs64(__m512i a, __m512i b) {
   return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
-// The sums of eight groups of row a in lanes 0-7 and of row b in lanes 8-15.
-inline __m512i group_sums(const __m512i* a, const __m512i* b) {
-  const __m512i s = add_pairs64(add_pairs32(a[0], a[1]), add_pairs32(a[2], a[3]));
-  const __m512i t = add_pairs64(add_pairs32(b[0], b[1]), add_pairs32(b[2], b[3]));
-  const __m512i d =
-      _mm512_add_epi32(_mm512_shuffle_i32x4(s, t, 0x88), _mm512_shuffle_i32x4(s, t, 0xdd));
-  // Even groups lie below odd ones.
-  const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-  return _mm512_permutexvar_epi32(order, d);
+// The sums of the eight groups in d.
+inline __m256i group_sums(const __m512i* d) {
+  const __m512i quarters = add_pairs64(add_pairs32(d[0], d[1]), add_pairs32(d[2], d[3]));
+  const __m512i sums = _mm512_add_epi32(quarters, _mm512_shuffle_i32x4(quarters, quarters, 0xb1));
+  // The even groups' sums lie in the lowest quarter, the odd ones' in the third.
+  const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 0, 0, 0, 0, 0, 0, 0, 0);
+  return _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, sums));
 }
 
-inline __m512 add_groups(__m512 lanes, __m512i d, __m512 scale, __m512 bias, __m512 x_scale,
-                         __m512 x_sum) {
-  const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(scale, x_scale));
-  return _mm512_add_ps(lanes, _mm512_add_ps(product, _mm512_mul_ps(bias, x_sum)));
+inline __m256 add_groups(__m256 lanes, __m256i d, __m256 scale, __m256 bias, __m256 x_scale,
+                         __m256 x_sum) {
+  const __m256 product = _mm256_mul_ps(_mm256_cvtepi32_ps(d), _mm256_mul_ps(scale, x_scale));
+  return _mm256_add_ps(lanes, _mm256_add_ps(product, _mm256_mul_ps(bias, x_sum)));
 }
 
 inline float sum_lanes(__m256 lanes) {
@@ -102,47 +104,57 @@ inline float sum_lanes(__m256 lanes) {
   return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
-template <int kBits>
-inline __m512 add_eight(__m512 lanes, const Matrix& m, const Inputs& x, int a, int b, int g,
-                        int present) {
+// Adds kGroups (at most eight) groups of a row.
+template <int kBits, int kGroups>
+inline __m256 add_some(__m256 lanes, const Matrix& m, const Inputs& x, int row, int g) {
   constexpr int kPairBytes = 2 * kGroup * kBits / 8;
-  const size_t offset = size_t(g) * kGroup * kBits / 8;
-  const uint8_t* row_a = m.weight_row(a) + offset;
-  const uint8_t* row_b = m.weight_row(b) + offset;
+  const uint8_t* packed = m.weight_row(row) + size_t(g) * kGroup * kBits / 8;
   const int16_t* codes = x.codes + g * kGroup;
-  __m512i da[4] = {}, db[4] = {};
+  __m512i d[4];
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    const int here = present - 2 * i < 2 ? present - 2 * i : 2;
-    if (here <= 0) break;
-    da[i] = dot_pair<kBits>(row_a + i * kPairBytes, codes + i * 2 * kGroup, here);
-    db[i] = dot_pair<kBits>(row_b + i * kPairBytes, codes + i * 2 * kGroup, here);
+    prefetch<kPairBytes>(packed + i * kPairBytes);
+    if (2 * i + 1 < kGroups) {
+      d[i] = dot_pair<kBits, true>(packed + i * kPairBytes, codes + i * 2 * kGroup);
+    } else if (2 * i < kGroups) {
+      d[i] = dot_pair<kBits, false>(packed + i * kPairBytes, codes + i * 2 * kGroup);
+    } else {
+      d[i] = _mm512_setzero_si512();
+    }
   }
-  const __mmask8 mask = static_cast<__mmask8>((1 << present) - 1);
-  return add_groups(lanes, group_sums(da, db),
-                    pair_floats(m.scale_row(a) + g, m.scale_row(b) + g, mask),
-                    pair_floats(m.bias_row(a) + g, m.bias_row(b) + g, mask), twice(x.scales + g),
-                    twice(x.sums + g));
+  constexpr __mmask8 kMask = (1 << kGroups) - 1;
+  return add_groups(lanes, group_sums(d), bf16_floats(m.scale_row(row) + g, kMask),
+                    bf16_floats(m.bias_row(row) + g, kMask), _mm256_load_ps(x.scales + g),
+                    _mm256_load_ps(x.sums + g));
 }
 
-template <int kBits>
+template <int kBits, int kRest>
 void vector_of(const Matrix& m, const Inputs& x, int first, int last, float* y) {
-  const int groups = m.groups();
-  for (int r = first; r < last; r += 2) {
-    const int next = r + 1 < last ? r + 1 : r;
-    __m512 lanes = _mm512_setzero_ps();
-    int g = 0;
-    for (; g + 8 <= groups; g += 8) lanes = add_eight<kBits>(lanes, m, x, r, next, g, 8);
-    if (g < groups) lanes = add_eight<kBits>(lanes, m, x, r, next, g, groups - g);
-    y[r - first] = sum_lanes(_mm512_castps512_ps256(lanes));
-    y[next - first] = sum_lanes(_mm512_extractf32x8_ps(lanes, 1));
+  const int whole = m.groups() / 8 * 8;
+  for (int r = first; r < last; ++r) {
+    __m256 lanes = _mm256_setzero_ps();
+    for (int g = 0; g < whole; g += 8) lanes = add_some<kBits, 8>(lanes, m, x, r, g);
+    if constexpr (kRest > 0) lanes = add_some<kBits, kRest>(lanes, m, x, r, whole);
+    y[r - first] = sum_lanes(lanes);
   }
 }
+
+// The groups left over by blocks of eight decide the code of the last block.
+template <int kBits, int... kRests>
+void vector_of(std::integer_sequence<int, kRests...>, const Matrix& m, const Inputs& x, int first,
+               int last, float* y) {
+  using Kernel = void (*)(const Matrix&, const Inputs&, int, int, float*);
+  static constexpr Kernel kKernels[] = {vector_of<kBits, kRests>...};
+  kKernels[m.groups() % 8](m, x, first, last, y);
+}
+
+constexpr std::make_integer_sequence<int, 8> kRests;
 
 void vector(const Matrix& m, const Inputs& x, int first, int last, float* y) {
   if (x.layout == Layout::kNibbles) {
-    vector_of<4>(m, x, first, last, y);
+    vector_of<4>(kRests, m, x, first, last, y);
   } else if (x.layout == Layout::kBytes) {
-    vector_of<8>(m, x, first, last, y);
+    vector_of<8>(kRests, m, x, first, last, y);
   } else {
     portable_vector(m, x, first, last, y);
   }
@@ -217,6 +229,12 @@ struct PanelScales {
   }
 };
 
+inline __m512 add_groups(__m512 lanes, __m512i d, __m512 scale, __m512 bias, __m512 x_scale,
+                         __m512 x_sum) {
+  const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(scale, x_scale));
+  return _mm512_add_ps(lanes, _mm512_add_ps(product, _mm512_mul_ps(bias, x_sum)));
+}
+
 // The eight canonical lanes of each row of activations and of weights.
 struct Lanes {
   __m512 lane[8][2];
@@ -280,6 +298,11 @@ inline __m512 sum_lanes(const Lanes& lanes, int half) {
   return _mm512_add_ps(even, odd);
 }
 
+// The same columns of the next panel, which the hardware does not see coming.
+inline void prefetch_rows(const uint8_t* p, size_t stride) {
+  for (int i = 0; i < kPanelRows; ++i) _mm_prefetch(chars(p + i * stride), _MM_HINT_T1);
+}
+
 // Up to thirty-two rows of weights times up to kBlockInputs rows of activations.
 void multiply_panel(const Matrix& m, const Inputs& x, int inputs, int row, int rows, float* y,
                     size_t stride) {
@@ -293,6 +316,7 @@ void multiply_panel(const Matrix& m, const Inputs& x, int inputs, int row, int r
     __builtin_memset(static_cast<void*>(&scales), 0, sizeof(scales));
   }
   for (int g = 0; g < m.groups(); ++g) {
+    if (g % 2 == 0) prefetch_rows(m.weight_row(row + kPanelRows) + g * kGroup / 2, m.row_bytes());
     for (int half = 0; half < halves; ++half) {
       const int here = rows - 16 * half < 16 ? rows - 16 * half : 16;
       if (g % 16 == 0) scales.load(m, row + 16 * half, here, g, half);
@@ -312,9 +336,18 @@ void multiply_panel(const Matrix& m, const Inputs& x, int inputs, int row, int r
   }
 }
 
+// Few rows of activations, or bytes: a few rows of weights stay in the nearest cache for all.
+void vectors(const Matrix& m, const Inputs& x, int first, int last, float* y, size_t stride) {
+  constexpr int kStep = 8;
+  for (int r = first; r < last; r += kStep) {
+    const int end = r + kStep < last ? r + kStep : last;
+    for (int t = 0; t < x.rows; ++t) vector(m, x.from(t), r, end, y + t * stride + (r - first));
+  }
+}
+
 void block(const Matrix& m, const Inputs& x, int first, int last, float* y, size_t stride) {
-  if (x.layout != Layout::kNibbles) {
-    for (int t = 0; t < x.rows; ++t) vector(m, x.from(t), first, last, y + t * stride);
+  if (x.layout != Layout::kNibbles || x.rows <= kFewInputs) {
+    vectors(m, x, first, last, y, stride);
     return;
   }
   for (int r = first; r < last; r += kPanelRows) {

@@ -9,11 +9,16 @@
 
 #if defined(__linux__)
 #include <sched.h>
+#include <sys/mman.h>
 #endif
 
 namespace mference::cpu {
 
 namespace {
+
+#if defined(__linux__)
+constexpr size_t kHugePage = size_t{2} << 20;
+#endif
 
 class OwnedBuffer final : public Buffer {
  public:
@@ -21,6 +26,10 @@ class OwnedBuffer final : public Buffer {
       : alignment_(alignment),
         data_(static_cast<std::byte*>(::operator new[](size, std::align_val_t{alignment}))),
         size_(size) {
+#if defined(__linux__)
+    // Weights that stream through small pages arrive at little more than half the speed.
+    if (alignment >= kHugePage) madvise(data_, size, MADV_HUGEPAGE);
+#endif
     std::memset(data_, 0, size);
   }
   ~OwnedBuffer() override { ::operator delete[](data_, std::align_val_t{alignment_}); }
