@@ -124,7 +124,7 @@ def _part(layer: LayerLayout, name: str) -> tuple[int, int, int, int, int]:
 class CoreEngine:
     """One sequence of an open model, as the generation loop drives it."""
 
-    def __init__(self, core: _core.Model, *, arch: Arch, context: int, chunk: int):
+    def __init__(self, core: _core.Model, *, arch: Arch, context: int, chunk: int) -> None:
         self._core = core
         self.vocabulary = arch.integer("vocabSize")
         self.softcap = arch.real("finalLogitSoftcap")

@@ -1,13 +1,15 @@
 """A loaded model: what `mference.load` returns."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack
 
 from mference.chat.format import ChatFormat
 from mference.chat.messages import MessageLike
-from mference.chat.parts import Part, content_of
+from mference.chat.parts import Content, Part
+from mference.chat.tokenizer import find_tokenizer
 from mference.chat.tools import ToolLike
 from mference.engine import CoreEngine, build_core
 from mference.errors import ConfigError, GenerationError
@@ -16,10 +18,11 @@ from mference.report import Report, process_memory
 from mference.session.config import GenerationConfig
 from mference.session.generation import (
     Generated,
+    Generation,
     Reader,
-    TokenEvent,
     completion_of,
     generate,
+    parts_of,
     reply_of,
 )
 from mference.session.results import Completion, Reply
@@ -48,29 +51,27 @@ class Answer(Iterator[str]):
     another generation on the same model, ends it early.
     """
 
-    def __init__(self, events: Generator[TokenEvent, None, Generated], *, tools_offered: bool):
-        self._events = events
+    def __init__(self, events: Generation, *, tools_offered: bool) -> None:
+        self._stream = parts_of(events)
         self._tools_offered = tools_offered
         self._parts: list[Part] = []
         self._generated: Generated | None = None
 
     def __next__(self) -> str:
-        while self._generated is None:
+        while True:
             try:
-                parts = next(self._events).parts
+                part = next(self._stream)
             except StopIteration as end:
-                if not isinstance(end.value, Generated):  # closed before its end
-                    raise
-                self._generated = end.value
-                parts = self._generated.tail
-            self._parts += parts
-            if text := content_of(parts):
-                return text
-        raise StopIteration
+                if isinstance(end.value, Generated):
+                    self._generated = end.value
+                raise StopIteration from None
+            self._parts.append(part)
+            if isinstance(part, Content):
+                return part.text
 
     def close(self) -> None:
         """End the answer where it is."""
-        self._events.close()
+        self._stream.close()
 
     def _finished(self) -> Generated:
         for _ in self:
@@ -132,15 +133,24 @@ def load(
     if device != "cpu":
         raise ConfigError(f"device '{device}' is not available; this version computes on 'cpu'")
     install = open_install(path, policy=verify, allow_unpinned=allow_unpinned, warn=warn)
-    chat_format = ChatFormat.load(install.tokenizer_dir)
     return assemble(
         install,
-        chat_format,
+        chat_format_of(install),
         slots=slots,
         context=context,
         prefill_chunk=prefill_chunk,
         threads=threads,
     )
+
+
+def chat_format_of(install: Install) -> ChatFormat:
+    """The tokenizer and template of an install.
+
+    A directory named in `MFERENCE_TOKENIZER_DIR` stands in where the install has no tokenizer.
+    Raises as `ChatFormat.load` does.
+    """
+    directory = find_tokenizer(install.path, os.environ.get("MFERENCE_TOKENIZER_DIR"))
+    return ChatFormat.load(directory or install.tokenizer_dir)
 
 
 def assemble(
@@ -156,9 +166,7 @@ def assemble(
 
     Arguments and errors are those of `load`.
     """
-    core = build_core(
-        install, slots=slots, context=context, chunk=prefill_chunk, threads=threads
-    )
+    core = build_core(install, slots=slots, context=context, chunk=prefill_chunk, threads=threads)
     arch = install.manifest.arch
     engine = CoreEngine(core, arch=arch, context=context, chunk=prefill_chunk)
     return Model(install, chat_format, engine)
@@ -266,9 +274,7 @@ class Model:
         if self._answer is not None:
             self._answer.close()
         engine.rewind(0)
-        events = generate(
-            engine, ids, config, reader, self.format.stops, on_prefill=on_prefill
-        )
+        events = generate(engine, ids, config, reader, self.format.stops, on_prefill=on_prefill)
         self._answer = Answer(events, tools_offered=bool(tools))
         return self._answer
 

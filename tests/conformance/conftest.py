@@ -8,7 +8,7 @@ _RAN: Counter[tuple[str, str, str]] = Counter()
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+def pytest_runtest_makereport(item: pytest.Item):
     outcome = yield
     case = getattr(item, "callspec", None) and item.callspec.params.get("case")
     report = outcome.get_result()

@@ -69,8 +69,7 @@ def test_tokens_and_logits_follow_the_reference(model, demo_install, name, chunk
 
     core = open_core(demo_install, chunk=chunk)
     logits = [core.logits(case["prompt_ids"])]
-    for token in reference["decode_ids"]:
-        logits.append(core.logits([token]))
+    logits += [core.logits([token]) for token in reference["decode_ids"]]
     want = np.array([reference["prefill_last_logits"], *reference["decode_logits"]])
     assert np.array(logits).argmax(-1).tolist() == want.argmax(-1).tolist()
     # A near-tie in a router may swap an expert; on clear rows the logits agree closely.

@@ -159,8 +159,6 @@ def test_slots_never_change_the_bytes(oracles, name, slots):
     base = open_core(oracle.install, context=512, slots="resident", chunk=32)
     other = open_core(oracle.install, context=512, slots=slots, chunk=32, threads=3)
     prompt = len(oracle.tokens) - 8
-    assert np.array_equal(
-        base.logits(oracle.tokens[:prompt]), other.logits(oracle.tokens[:prompt])
-    )
+    assert np.array_equal(base.logits(oracle.tokens[:prompt]), other.logits(oracle.tokens[:prompt]))
     for token in oracle.tokens[prompt:]:
         assert np.array_equal(base.logits([token]), other.logits([token]))

@@ -29,7 +29,7 @@ def gelu_tanh(x: Array) -> Array:
 
 
 def rope(x: Array, position: int, theta: float, rotated: int) -> Array:
-    """Rotates pairs (i, i + dim/2) for i < rotated of x [..., dim] by position * theta^(-2i/dim)."""
+    """Rotates pairs (i, i + dim/2), i < rotated, of x [..., dim] by position * theta^(-2i/dim)."""
     half = x.shape[-1] // 2
     angle = np.zeros(half)
     angle[:rotated] = position * theta ** (-2.0 * np.arange(rotated) / x.shape[-1])

@@ -8,10 +8,10 @@ from mference.session.generation import (
     ContinuationError,
     EmptyPromptError,
     answer_limit,
-    complete,
+    completion_of,
     generate,
     parts_of,
-    reply,
+    reply_of,
 )
 from tests.chat.demo import chat_format, prompts
 from tests.conformance.loader import cases
@@ -26,6 +26,14 @@ def run(engine, prompt=(2, 105), config=GREEDY, reader=None, **options):
     return generate(
         engine, list(prompt), config, reader or CHAT.text_reader(config.stop), CHAT.stops, **options
     )
+
+
+def complete(events):
+    return completion_of(*drained(parts_of(events)))
+
+
+def reply(events, *, tools_offered=False):
+    return reply_of(*drained(parts_of(events)), tools_offered=tools_offered)
 
 
 @pytest.mark.parametrize("case", cases("cli", "budget"))

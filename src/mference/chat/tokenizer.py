@@ -45,7 +45,8 @@ class Tokenizer:
         if not path.is_file():
             raise MissingFile(
                 f"{path} is missing; install the model again, or name a directory that holds "
-                f"{FILE} in MFERENCE_TOKENIZER_DIR"
+                f"{FILE} in MFERENCE_TOKENIZER_DIR",
+                FILE,
             )
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))

@@ -82,7 +82,9 @@ def _tour(model: Model) -> None:
     report = model.report()
     memory = process_memory()
     experts = model.install.manifest.arch.integer("numExperts")
-    print(f"speed    {tokens} tokens in {seconds:.2f} s; the last: {footer(reply.completion, report)}")
+    print(
+        f"speed    {tokens} tokens in {seconds:.2f} s; the last: {footer(reply.completion, report)}"
+    )
     print(
         f"experts  {report.slots} of {experts} kept for each layer, {report.hit_rate:.0%} found "
         f"there, {report.misses} read from disk ({size(report.bytes_read)})"

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from mference.chat.format import ChatFormat
 from mference.chat.messages import read_messages
 from mference.cli import options
 from mference.cli.output import note, print_footer, show, show_reply
 from mference.engine import auto_chunk
 from mference.errors import ConfigError
-from mference.model import assemble
+from mference.model import assemble, chat_format_of
 from mference.session.config import GenerationConfig
 from mference.session.generation import answer_limit
 from mference.store import open_install
@@ -66,7 +65,7 @@ def generate(
     messages = read_messages(messages_file) if messages_file else ()
 
     install = open_install(model, policy=verify, allow_unpinned=allow_unpinned, warn=note)
-    form = ChatFormat.load(install.tokenizer_dir)
+    form = chat_format_of(install)
     ids = form.raw_ids(prompt) if prompt is not None else form.prompt_ids(messages)
     answer_limit(len(ids), max_new, max_context)
     loaded = assemble(

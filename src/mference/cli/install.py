@@ -17,7 +17,9 @@ def install(
     ] = "gemma4",
     source: Annotated[
         str | None,
-        typer.Option(metavar="DIR|URL", help="A checkpoint's folder, or the address above its files."),
+        typer.Option(
+            metavar="DIR|URL", help="A checkpoint's folder, or the address above its files."
+        ),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what is there, once the new one is done.")

@@ -71,8 +71,10 @@ def parse_slots(text: str) -> Slots:
     Raises:
         ConfigError: it is not one of the choices.
     """
-    if text == "auto" or text == "resident":
-        return text
+    if text == "auto":
+        return "auto"
+    if text == "resident":
+        return "resident"
     if text.isdecimal() and int(text) in RUNGS:
         return int(text)
     choices = ", ".join(map(str, RUNGS))

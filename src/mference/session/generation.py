@@ -219,18 +219,6 @@ def parts_of(events: Generation) -> Generator[Part, None, Generated]:
     return generated
 
 
-def complete(events: Generation) -> Completion:
-    """Run a generation to its end; its visible text and counts."""
-    parts, generated = _drained(events)
-    return completion_of(parts, generated)
-
-
-def reply(events: Generator[TokenEvent, None, Generated], *, tools_offered: bool = False) -> Reply:
-    """Run a generation to its end; the assistant's reply. Raises as `reply_of` does."""
-    parts, generated = _drained(events)
-    return reply_of(parts, generated, tools_offered=tools_offered)
-
-
 def completion_of(parts: Sequence[Part], generated: Generated) -> Completion:
     """The completion made of these parts, `generated.tail` included among them."""
     return Completion(
@@ -273,13 +261,3 @@ def _next_token(engine: Engine, sampler: Sampler, pending: Sequence[int], positi
     if sampler.needs_logits:
         return sampler.sample(engine.logits(pending), position)
     return engine.greedy(pending)
-
-
-def _drained(events: Generation) -> tuple[list[Part], Generated]:
-    stream = parts_of(events)
-    parts: list[Part] = []
-    while True:
-        try:
-            parts.append(next(stream))
-        except StopIteration as end:
-            return parts, end.value
