@@ -1,0 +1,53 @@
+"""How a command that could not finish says so: one line on stderr and an exit code."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import ParamSpec
+
+import typer
+
+from mference.errors import ConfigError, ContextLengthError, MferenceError
+
+FAILURE = 1
+USAGE = 2
+INTERRUPTED = 130
+
+P = ParamSpec("P")
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """The command, with every error that a user can cause turned into a message and a code."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except (ConfigError, ContextLengthError) as error:
+            fail(error, USAGE)
+        except MferenceError as error:
+            fail(error, FAILURE)
+        except KeyboardInterrupt as interrupt:
+            fail(interrupt, INTERRUPTED)
+        except BrokenPipeError:
+            # The reader has gone: nothing may be flushed into the closed pipe again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            fail(BrokenPipeError("the output was closed before the answer was complete"), FAILURE)
+        except OSError as error:
+            fail(error, FAILURE)
+
+    return run
+
+
+def fail(error: BaseException, code: int) -> None:
+    """Print the error, and what its notes advise, and exit.
+
+    Raises:
+        typer.Exit: always.
+    """
+    print(f"mference: {str(error) or 'interrupted'}", file=sys.stderr)
+    for advice in getattr(error, "__notes__", ()):
+        print(advice, file=sys.stderr)
+    raise typer.Exit(code)
