@@ -13,6 +13,8 @@ test: .venv/ready
 	$(BIN)/python -m pytest -q -m "not slow"
 
 test-all: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation \
+	  $(BUILD_FLAGS) --editable '.[dev,oracles]'
 	$(BIN)/python -m pytest -q
 
 lint: .venv/ready
