@@ -7,28 +7,20 @@ namespace mference::cpu {
 
 namespace {
 
-typedef float Lanes __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
+constexpr int kPartLanes = 8;
 
-inline Lanes widen(Halves h) {
-  __m128i half[2];
-  __m256 wide[2];
-  Lanes v;
-  __builtin_memcpy(half, &h, sizeof(h));
-  for (int i = 0; i < 2; ++i) wide[i] = _mm256_cvtph_ps(half[i]);
-  __builtin_memcpy(&v, wide, sizeof(v));
-  return v;
+inline void widen(const uint16_t* h, float* out) {
+  for (int i = 0; i < 16; i += 8) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(h + i));
+    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(half));
+  }
 }
 
-inline Halves narrow(Lanes v) {
-  __m256 wide[2];
-  __m128i half[2];
-  Halves h;
-  __builtin_memcpy(wide, &v, sizeof(v));
-  for (int i = 0; i < 2; ++i) half[i] = _mm256_cvtps_ph(wide[i], _MM_FROUND_TO_NEAREST_INT);
-  __builtin_memcpy(&h, half, sizeof(h));
-  return h;
+inline void narrow(const float* x, uint16_t* out) {
+  for (int i = 0; i < 16; i += 8) {
+    const __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), half);
+  }
 }
 
 #include "device/cpu/lanes.inl"

@@ -7,16 +7,15 @@ namespace mference::cpu {
 
 namespace {
 
-typedef float Lanes __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
+constexpr int kPartLanes = 16;
 
-inline Lanes widen(Halves h) {
-  return (Lanes)_mm512_cvtph_ps((__m256i)h);
+inline void widen(const uint16_t* h, float* out) {
+  _mm512_storeu_ps(out, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(h))));
 }
 
-inline Halves narrow(Lanes v) {
-  return (Halves)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT);
+inline void narrow(const float* x, uint16_t* out) {
+  const __m256i half = _mm512_cvtps_ph(_mm512_loadu_ps(x), _MM_FROUND_TO_NEAREST_INT);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), half);
 }
 
 #include "device/cpu/lanes.inl"

@@ -1,4 +1,6 @@
 // The lane kernels for any processor: compiled for the baseline of the target.
+#include <bit>
+
 #include "base/numeric.h"
 #include "device/cpu/lanes.h"
 
@@ -6,20 +8,22 @@ namespace mference::cpu {
 
 namespace {
 
-typedef float Lanes __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
+constexpr int kPartLanes = 4;
 
-inline Lanes widen(Halves h) {
-  Lanes v;
-  for (int i = 0; i < 16; ++i) v[i] = fp16_to_float(h[i]);
-  return v;
+// What fp16_to_float() does, in a form that compilers turn into vector instructions.
+inline void widen(const uint16_t* h, float* out) {
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t magnitude = uint32_t{h[i]} & 0x7fffu;
+    const uint32_t finite =
+        std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
+    const uint32_t special = (magnitude << 13) | 0x7f800000u;
+    const uint32_t sign = (uint32_t{h[i]} & 0x8000u) << 16;
+    out[i] = std::bit_cast<float>((magnitude < 0x7c00u ? finite : special) | sign);
+  }
 }
 
-inline Halves narrow(Lanes v) {
-  Halves h;
-  for (int i = 0; i < 16; ++i) h[i] = float_to_fp16(v[i]);
-  return h;
+inline void narrow(const float* x, uint16_t* out) {
+  for (int i = 0; i < 16; ++i) out[i] = float_to_fp16(x[i]);
 }
 
 #include "device/cpu/lanes.inl"
