@@ -38,6 +38,7 @@ class Setting:
     decode: list[float] = field(default_factory=list)
 
     def run(self, prompt: np.ndarray) -> None:
+        """Prefill and decode once, and note both speeds."""
         self.core.rewind(0)
         start = time.perf_counter()
         token = self.core.greedy(prompt)
