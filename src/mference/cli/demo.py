@@ -1,6 +1,5 @@
 """`mference demo`: the embedded model, installed and running after one command."""
 
-import time
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +8,6 @@ from mference import demo as embedded
 from mference.cli.chat import converse
 from mference.cli.output import (
     byte_progress,
-    footer,
     note,
     print_footer,
     show_reply,
@@ -65,32 +63,32 @@ def demo(
 
 def _tour(model: Model) -> None:
     print(f"{model.install.path}\n")
-    start = time.perf_counter()
-    tokens = 0
+    completions = []
     for question in TOUR:
         reply = model.chat([{"role": "user", "content": question}], temperature=0)
+        completions.append(reply.completion)
         print(f"> {question}\n{reply.content}\n")
-        tokens += reply.completion.prompt_tokens + reply.completion.completion_tokens
     question = "What is the weather in Lisbon?"
     reply = model.chat([{"role": "user", "content": question}], tools=[WEATHER], temperature=0)
-    print(f"> {question}   (with the tool get_weather)")
+    completions.append(reply.completion)
+    print(f"> {question}   (offered the tool get_weather)")
     for call in reply.tool_calls:
         print(f"calls {tool_call_line(call)}\n")
-    tokens += reply.completion.prompt_tokens + reply.completion.completion_tokens
-    seconds = time.perf_counter() - start
 
-    report = model.report()
-    memory = process_memory()
+    report, memory = model.report(), process_memory()
     experts = model.install.manifest.arch.integer("numExperts")
+    prompts = sum(c.prompt_tokens for c in completions)
+    # The first token of an answer comes out of the prefill.
+    decoded = sum(c.completion_tokens - 1 for c in completions)
+    prefill = prompts / sum(c.timings.prefill for c in completions)
+    decode = decoded / sum(c.timings.decode for c in completions)
+    print(f"speed    prompts {prefill:,.0f} tokens/s, answers {decode:,.0f} tokens/s")
     print(
-        f"speed    {tokens} tokens in {seconds:.2f} s; the last: {footer(reply.completion, report)}"
-    )
-    print(
-        f"experts  {report.slots} of {experts} kept for each layer, {report.hit_rate:.0%} found "
-        f"there, {report.misses} read from disk ({size(report.bytes_read)})"
+        f"experts  {report.slots} of {experts} kept for each layer: {report.hit_rate:.0%} found "
+        f"there, {report.misses:,} read from disk ({size(report.bytes_read)})"
     )
     if memory.own is not None and memory.mapped is not None and memory.peak is not None:
         print(
             f"memory   {size(memory.own)} own, {size(memory.mapped)} mapped files, "
-            f"{size(memory.peak)} at the highest (Python and libraries included)"
+            f"{size(memory.peak)} at the highest (with Python and its libraries)"
         )
