@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-
 from mference._core import ops
+
 from tests.conformance.loader import cases
 from tests.device.support import cpu, matrix
 from tests.reference import affine, operations
 
 GROUP = 64
-PARTS = 3  # BF16 numbers whose sum is a float32 number to within its own rounding
+PARTS = 4  # BF16 numbers, of which three would do to sum to any float32 number
 LATER = (
     "router_full_softmax", "router_hash", "router_sigmoid_sinks", "router_sqrtsoftplus",
     "window_state",
@@ -19,7 +19,7 @@ LATER = (
 def router_with_logits(logits) -> affine.Quantized:
     """A router that gives these logits for an input whose every group sums to one.
 
-    Row e has codes of zero; its biases, one a group, are three BF16 numbers that add up to logit e.
+    Row e has codes of zero; its biases, one a group, are BF16 numbers that add up to logit e.
     """
     rest = np.asarray(logits, np.float32)
     biases = np.zeros((len(rest), PARTS), np.uint16)
@@ -33,11 +33,11 @@ def router_with_logits(logits) -> affine.Quantized:
 def route(device, logits, k: int):
     hidden = PARTS * GROUP
     x = np.zeros((1, hidden), np.float32)
-    x[0, ::GROUP] = 1.0  # rms(x) is 8 there, and 8 * 3^1/2 * hidden^-1/2 is 1
-    ones, none = (affine.bf16_bits(np.full(hidden, v)) for v in (1.0, 0.0))
+    x[0, ::GROUP] = 1.0  # where rms(x) * hidden^-1/2 is x / |x| = 1/2
+    ones, twos, none = (affine.bf16_bits(np.full(hidden, v)) for v in (1.0, 2.0, 0.0))
     unit = affine.bf16_bits(np.ones(len(logits)))
     *_, ids, weights = ops.post_attention_router(
-        device, x, np.zeros_like(x), none, ones, ones, ones, unit,
+        device, x, np.ones_like(x), none, ones, ones, twos, unit,
         matrix(router_with_logits(logits)), k, eps=0.0,
     )  # fmt: skip
     return ids[0], weights[0]

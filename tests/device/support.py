@@ -3,16 +3,16 @@
 import itertools
 
 import numpy as np
+from mference._core import ops
 
 from mference import _core
-from mference._core import ops
 from tests.reference import affine
 
 ISAS = _core.cpu_isas()
 THREADS = (1, 2, 3)
 HIDDEN = 2816
 
-# Relative to the largest reference value. The int16 bar is the rounding of activations to a 32,767th
+# Relative to the largest reference value. The int16 bar is the rounding of activations to 1 / 32767
 # of their group's largest; the float32 bar is a few roundings of sums.
 INT16 = 2e-4
 FLOAT32 = 2e-6

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from mference._core import ops
+
 from mference.errors import DeviceError
 from tests.device.support import ISAS, check, cpu, error, matrix, rows
 from tests.reference import affine, operations
@@ -112,7 +112,9 @@ def test_a_short_input_and_unknown_formats_are_refused():
         ops.project(cpu(), rows(rng, 1, 64), matrix(q))
     for bits, group, message in ((3, 64, "bits"), (4, 16, "group")):
         with pytest.raises(DeviceError, match=message):
-            ops.project(cpu(), rows(rng, 1, 128), ops.Affine(q.weight, q.scales, q.biases, bits, group))
+            ops.project(
+                cpu(), rows(rng, 1, 128), ops.Affine(q.weight, q.scales, q.biases, bits, group)
+            )
     odd = ops.Affine(np.zeros((8, 48), np.uint8), q.scales, q.biases)
     with pytest.raises(DeviceError, match="multiple of the group"):
         ops.project(cpu(), rows(rng, 1, 96), odd)

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from mference._core import ops
+
 from mference.errors import DeviceError
 from tests.device.support import HIDDEN, ISAS, check, cpu, matrix, norm_weight, rows
 from tests.reference import affine, operations
@@ -96,8 +96,6 @@ def test_attention(case, dtype):
         int16=FLOAT_SUMS,
         float32=FLOAT_SUMS,
     )
-
-
 
 
 def test_attention_rows_have_the_same_bytes_in_any_company_and_any_ring():

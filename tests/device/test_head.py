@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from mference._core import ops
+
 from mference.errors import DeviceError
 from tests.device.support import HIDDEN, INT16, ISAS, check, cpu, devices, matrix, norm_weight, rows
 from tests.reference import affine, operations
@@ -38,7 +38,9 @@ def test_equal_logits_give_the_lowest_token_wherever_work_is_split():
     best = int(operations.head_logits(x, norm, table).argmax())
     order = np.full(2000, (best + 1) % 40)
     order[[517, 1023, 1024, 1999]] = best
-    repeated = affine.Quantized(table.weight[order], table.scales[order], table.biases[order], 4, 64)
+    repeated = affine.Quantized(
+        table.weight[order], table.scales[order], table.biases[order], 4, 64
+    )
     for device in devices():
         assert ops.head_argmax(device, x, norm, matrix(repeated)) == 517
 

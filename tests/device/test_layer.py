@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from mference._core import ops
+
 from mference.errors import DeviceError
 from tests.device.support import HIDDEN, ISAS, check, cpu, matrix, norm_weight, rows
 from tests.reference import affine, operations
@@ -35,7 +35,13 @@ def router_case(seed, count, hidden, experts):
     rng = np.random.default_rng(seed)
     x, attention = rows(rng, count, hidden), rows(rng, count, hidden)
     norms = [norm_weight(rng, hidden) for _ in range(4)]
-    return x, attention, norms, norm_weight(rng, experts), affine.random_matrix(rng, experts, hidden, 8)
+    return (
+        x,
+        attention,
+        norms,
+        norm_weight(rng, experts),
+        affine.random_matrix(rng, experts, hidden, 8),
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +76,9 @@ def test_logits_that_are_not_finite_are_an_error():
     x, attention, norms, scale, router = router_case(13, 3, 128, 32)
     attention[1, 5] = np.nan
     for isa in ISAS:
-        with pytest.raises(DeviceError, match="router logits are not finite in PostAttentionRouter"):
+        with pytest.raises(
+            DeviceError, match="router logits are not finite in PostAttentionRouter"
+        ):
             ops.post_attention_router(cpu(isa), x, attention, *norms, scale, matrix(router), 4)
 
 
@@ -174,10 +182,7 @@ def test_decode_and_prefill_sum_experts_to_the_same_bytes():
             total = ops.routed_experts(device, x, pairs, weights, tile, total, accumulate=True)
         prefill = ops.layer_tail(device, x, shared, total[:, None], *norms, scalar)
         for r in range(9):
-            alone = [
-                ops.Expert(*p)
-                for p in _experts_of_row(listed, ids[r], 21, hidden)
-            ]
+            alone = [ops.Expert(*p) for p in _experts_of_row(listed, ids[r], 21, hidden)]
             order = np.argsort(ids[r], kind="stable").astype(np.int32)
             parts = ops.routed_experts(
                 device, x[r : r + 1], order, weights[r : r + 1], alone,
@@ -222,9 +227,7 @@ def test_layer_tail(parts, count, hidden):
     norms = [norm_weight(rng, hidden) for _ in range(3)]
     scalar = affine.bf16_bits(np.array([0.7]))
     check(
-        lambda d: ops.layer_tail(
-            d, x, shared, routed, *norms, scalar, ids, weights, misalign=2
-        ),
+        lambda d: ops.layer_tail(d, x, shared, routed, *norms, scalar, ids, weights, misalign=2),
         operations.layer_tail(x, shared, routed, *norms, scalar, weights),
         int16=ELEMENTWISE,
     )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 def bf16_bits(values) -> NDArray[np.uint16]:
     """Float32 values rounded to BF16, nearest even, as their 16 bits."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    bits = np.asarray(values, np.float32).view(np.uint32).astype(np.uint64)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
@@ -37,7 +37,7 @@ def unpack(packed, bits: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Quantized:
-    """An affine matrix: packed uint8 [..., cols * bits / 8], BF16 bits [..., cols / group] twice."""
+    """An affine matrix: packed uint8 [..., cols * bits / 8], BF16 bits [..., cols / group]."""
 
     weight: NDArray[np.uint8]
     scales: NDArray[np.uint16]
