@@ -131,6 +131,20 @@ def test_attention_survives_scores_far_apart():
     )
 
 
+def test_keys_that_are_not_finite_reach_the_output():
+    """Even where every position of a block is lost, in decode and in prefill alike."""
+    rng = np.random.default_rng(12)
+    q = rng.standard_normal((40, 2, 32)).astype(np.float32)
+    keys, values = rng.standard_normal((2, 300, 1, 32)).astype(np.float32)
+    keys[250:256] = np.nan
+    for isa in ISAS:
+        many = ops.attention(cpu(isa), q, keys, values, 245, 10)
+        one = ops.attention(cpu(isa), q[15:16], keys, values, 260, 10)
+        assert np.isnan(many[5:20]).all()  # positions 250 to 264 see 250 to 255
+        assert np.isfinite(many[20:]).all()
+        assert np.isnan(one).all()
+
+
 def test_attention_refuses_rings_and_shapes_that_do_not_fit():
     q = np.zeros((2, 4, 32), np.float32)
     kv = np.zeros((16, 2, 32), np.float16)
