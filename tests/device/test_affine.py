@@ -120,8 +120,9 @@ def test_a_short_input_and_unknown_formats_are_refused():
         ops.project(cpu(), rows(rng, 1, 96), odd)
 
 
-def test_an_unknown_instruction_set_names_the_known_ones():
+def test_an_unknown_instruction_set_and_odd_thread_counts_are_refused():
     with pytest.raises(DeviceError, match="portable"):
         cpu("mmx")
-    with pytest.raises(DeviceError, match="at least one thread"):
-        cpu(threads=-1)
+    for threads in (-1, 100_000):
+        with pytest.raises(DeviceError, match="takes 1 to 1024 threads"):
+            cpu(threads=threads)
