@@ -1,5 +1,10 @@
 #include "base/thread_pool.h"
 
+#include <string>
+#include <system_error>
+
+#include "base/errors.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -20,13 +25,20 @@ void spin_pause() {
 }
 
 ThreadPool::ThreadPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw DeviceError("cannot start " + std::to_string(threads) + " threads: " + error.what());
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   {
     std::lock_guard lock(mutex_);
-    stop_.store(true);
+    stopping_.store(true);
     generation_.fetch_add(1);
   }
   wake_.notify_all();
@@ -81,7 +93,7 @@ void ThreadPool::work() {
       --sleeping_;
     }
     seen = generation_.load();
-    if (stop_.load()) return;
+    if (stopping_.load()) return;
     drain();
   }
 }

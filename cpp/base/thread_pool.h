@@ -15,7 +15,8 @@ namespace mference {
 // then sleep, so that an idle model costs nothing.
 class ThreadPool {
  public:
-  // `threads` counts the calling thread: 1 runs everything inline.
+  // `threads` counts the calling thread: 1 runs everything inline. Raises DeviceError if the system
+  // refuses that many.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -30,6 +31,7 @@ class ThreadPool {
  private:
   void work();
   void drain();
+  void stop();
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
@@ -37,7 +39,7 @@ class ThreadPool {
   std::atomic<uint64_t> generation_{0};
   std::atomic<int> left_{0};  // tasks not yet handed out, or less than one
   std::atomic<int> done_{0};
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stopping_{false};
   int sleeping_ = 0;
   int tasks_ = 0;
   const std::function<void(int)>* body_ = nullptr;

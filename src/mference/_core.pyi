@@ -3,9 +3,226 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from mference.report import Counters
+
+class Device:
+    """Where a model runs: buffers, events and streams."""
+
+    @property
+    def name(self) -> str: ...
+
+def cpu_device(threads: int = 0, isa: str = "auto", float32_products: bool = False) -> Device:
+    """The CPU as a device.
+
+    `threads` counts all threads that compute; 0 takes every processor this process may run on.
+    `isa` is one of `cpu_isas()` or "auto", the best. `float32_products` multiplies dequantized
+    weights in float32 instead of int16 activations: slower, the tests' second opinion. Raises
+    DeviceError for an instruction set this processor lacks.
+    """
+
+def cpu_isas() -> list[str]:
+    """Instruction sets this processor can run, best last."""
+
+_Floats = NDArray[np.float32]
+_Bits = NDArray[np.uint16]
+_Kv = NDArray[np.float16] | NDArray[np.float32]
+
+class ops:  # noqa: N801
+    """Single operations of `cpp/device/ops.h` on numpy arrays (a submodule).
+
+    Each copies its inputs into buffers of the device, runs one operation and returns new arrays.
+    Vectors of weights are BF16 bits. What a checkpoint stores (packed weights and BF16) starts
+    `misalign` bytes after an aligned address. Raises DeviceError if shapes do not fit.
+    """
+
+    class Affine:
+        """An affine-quantized matrix [rows, cols].
+
+        weight uint8 [rows, cols * bits / 8], scales and biases BF16 bits [rows, cols / group].
+        """
+
+        def __init__(
+            self,
+            weight: NDArray[np.uint8],
+            scales: _Bits,
+            biases: _Bits,
+            bits: int = 4,
+            group: int = 64,
+        ) -> None: ...
+        @property
+        def rows(self) -> int: ...
+        @property
+        def cols(self) -> int: ...
+
+    class Expert:
+        """One routed expert and its range [first, last) of the list of pairs."""
+
+        def __init__(
+            self, gate: ops.Affine, up: ops.Affine, down: ops.Affine, first: int, last: int
+        ) -> None: ...
+
+    @staticmethod
+    def embed_rows(
+        device: Device,
+        table: ops.Affine,
+        tokens: NDArray[np.int32],
+        scale: float = 1.0,
+        misalign: int = 0,
+    ) -> _Floats:
+        """Rows [tokens, cols] of the table, times scale."""
+    @staticmethod
+    def norm_qkv(
+        device: Device,
+        x: _Floats,
+        norm: _Bits,
+        q: ops.Affine,
+        k: ops.Affine,
+        v: ops.Affine | None = None,
+        eps: float = 1e-6,
+        misalign: int = 0,
+    ) -> tuple[_Floats, _Floats, _Floats | None]:
+        """Projections q, k and v of rms(x, norm)."""
+    @staticmethod
+    def qkv_epilogue(
+        device: Device,
+        q: _Floats,
+        k: _Floats,
+        v: _Floats | None,
+        q_norm: _Bits,
+        k_norm: _Bits,
+        rope: _Floats,
+        keys: _Kv,
+        values: _Kv,
+        position: int,
+        eps: float = 1e-6,
+        misalign: int = 0,
+    ) -> tuple[_Floats, _Kv, _Kv]:
+        """Queries, and the rings [capacity, heads, dim] after the rows were written.
+
+        Without v the raw keys serve as values. rope is [rows, rotated, 2]: cos and sin.
+        """
+    @staticmethod
+    def attention(
+        device: Device,
+        q: _Floats,
+        keys: _Kv,
+        values: _Kv,
+        position: int,
+        window: int = 0,
+        scale: float = 1.0,
+    ) -> _Floats:
+        """Attention of q [rows, heads, dim] at `position` and after over rings."""
+    @staticmethod
+    def project(device: Device, x: _Floats, weight: ops.Affine, misalign: int = 0) -> _Floats:
+        """W x for every row of x."""
+    @staticmethod
+    def post_attention_router(
+        device: Device,
+        x: _Floats,
+        attention: _Floats,
+        post_attention: _Bits,
+        pre_dense: _Bits,
+        pre_routed: _Bits,
+        router_scale: _Bits,
+        expert_scale: _Bits,
+        router: ops.Affine,
+        k: int,
+        eps: float = 1e-6,
+        misalign: int = 0,
+    ) -> tuple[_Floats, _Floats, _Floats, NDArray[np.int32], _Floats]:
+        """The new x, dense_in, routed_in, ids [rows, k] and weights [rows, k]."""
+    @staticmethod
+    def shared_expert(
+        device: Device,
+        x: _Floats,
+        gate: ops.Affine,
+        up: ops.Affine,
+        down: ops.Affine,
+        activation: str = "gelu_tanh",
+        misalign: int = 0,
+    ) -> _Floats:
+        """down(act(gate x) * (up x)); activation is gelu_tanh or silu."""
+    @staticmethod
+    def routed_experts(
+        device: Device,
+        x: _Floats,
+        pairs: NDArray[np.int32],
+        weights: _Floats,
+        experts: list[ops.Expert],
+        out: _Floats,
+        accumulate: bool = False,
+        activation: str = "gelu_tanh",
+        misalign: int = 0,
+    ) -> _Floats:
+        """`out` after one tile: [rows, k, hidden], or [rows, hidden] if accumulating."""
+    @staticmethod
+    def zero(device: Device, count: int) -> _Floats:
+        """A buffer of `count` numbers after Zero."""
+    @staticmethod
+    def layer_tail(
+        device: Device,
+        x: _Floats,
+        shared: _Floats,
+        routed: _Floats,
+        post_shared: _Bits,
+        post_routed: _Bits,
+        post_layer: _Bits,
+        layer_scalar: _Bits,
+        ids: NDArray[np.int32] | None = None,
+        weights: _Floats | None = None,
+        eps: float = 1e-6,
+        misalign: int = 0,
+    ) -> _Floats:
+        """The new x; routed is [rows, parts, hidden], ids and weights [rows, parts]."""
+    @staticmethod
+    def head_argmax(
+        device: Device,
+        x: _Floats,
+        norm: _Bits,
+        table: ops.Affine,
+        eps: float = 1e-6,
+        misalign: int = 0,
+    ) -> int:
+        """The token with the largest logit, the lowest among equals."""
+    @staticmethod
+    def head_logits(
+        device: Device,
+        x: _Floats,
+        norm: _Bits,
+        table: ops.Affine,
+        softcap: float = 0.0,
+        eps: float = 1e-6,
+        misalign: int = 0,
+    ) -> _Floats:
+        """Logits [vocabulary], softcapped if softcap > 0."""
+    @staticmethod
+    def top_candidates(
+        device: Device, logits: _Floats, count: int
+    ) -> tuple[NDArray[np.int32], _Floats, float]:
+        """Ids and values of the `count` largest, and log(sum(exp(logits)))."""
+    @staticmethod
+    def time_project(
+        device: Device,
+        x: _Floats,
+        weight: ops.Affine,
+        copies: int = 1,
+        repeats: int = 5,
+        misalign: int = 0,
+    ) -> list[float]:
+        """Seconds of each of `repeats` passes of `project` over `copies` matrices of their own."""
+    @staticmethod
+    def time_attention(
+        device: Device,
+        q: _Floats,
+        keys: _Kv,
+        values: _Kv,
+        position: int,
+        window: int = 0,
+        repeats: int = 5,
+    ) -> list[float]:
+        """Seconds of each of `repeats` passes of `attention`."""
 
 class Model:
     """A model over an install's files, with one sequence's state."""
@@ -28,11 +245,11 @@ class Model:
         readers: int,
         float32_kv: bool,
     ) -> None: ...
-    def forward(self, tokens: npt.ArrayLike) -> None:
+    def forward(self, tokens: ArrayLike) -> None:
         """Append int32 tokens without a head."""
-    def greedy(self, tokens: npt.ArrayLike) -> int:
+    def greedy(self, tokens: ArrayLike) -> int:
         """Append tokens; the id of the last one's highest logit, the lowest among equals."""
-    def logits(self, tokens: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def logits(self, tokens: ArrayLike) -> NDArray[np.float32]:
         """Append tokens; the last one's logits, float32 [vocabulary], softcap applied."""
     @property
     def position(self) -> int:

@@ -3,41 +3,43 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 
-def bf16_bits(values) -> NDArray[np.uint16]:
+def bf16_bits(values: ArrayLike) -> NDArray[np.uint16]:
     """Float32 values rounded to BF16, nearest even, as their 16 bits."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    values = np.asarray(values, np.float32)
+    bits = values.view(np.uint32).astype(np.uint64)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 
-def bf16_float(bits) -> NDArray[np.float32]:
+def bf16_float(bits: ArrayLike) -> NDArray[np.float32]:
     """The float32 values of BF16 bits."""
     return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-def pack(codes, bits: int) -> NDArray[np.uint8]:
+def pack(codes: ArrayLike, bits: int) -> NDArray[np.uint8]:
     """Codes [..., cols] into bytes [..., cols * bits / 8], low bits first."""
     codes = np.asarray(codes, np.uint8)
     per_byte = 8 // bits
     split = codes.reshape(*codes.shape[:-1], -1, per_byte)
     shifts = np.arange(per_byte, dtype=np.uint8) * bits
-    return np.bitwise_or.reduce(split << shifts, axis=-1)
+    packed: NDArray[np.uint8] = np.bitwise_or.reduce(split << shifts, axis=-1)
+    return packed
 
 
-def unpack(packed, bits: int) -> NDArray[np.uint8]:
+def unpack(packed: ArrayLike, bits: int) -> NDArray[np.uint8]:
     """The inverse of `pack`."""
     packed = np.asarray(packed, np.uint8)
     shifts = np.arange(8 // bits, dtype=np.uint8) * bits
     codes = (packed[..., None] >> shifts) & np.uint8(2**bits - 1)
-    return codes.reshape(*packed.shape[:-1], -1)
+    return codes.reshape(*packed.shape[:-1], -1).astype(np.uint8)
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """An affine matrix: packed uint8 [..., cols * bits / 8], BF16 bits [..., cols / group] twice."""
+    """An affine matrix: packed uint8 [..., cols * bits / 8], BF16 bits [..., cols / group]."""
 
     weight: NDArray[np.uint8]
     scales: NDArray[np.uint16]
@@ -46,7 +48,7 @@ class Quantized:
     group: int
 
 
-def quantize(values, bits: int = 4, group: int = 64) -> Quantized:
+def quantize(values: ArrayLike, bits: int = 4, group: int = 64) -> Quantized:
     """Encode float32 [..., cols].
 
     Per group scale = (max - min) / (2^bits - 1) and bias = min, a flat group has scale 1; both are
@@ -75,7 +77,9 @@ def dequantize(q: Quantized) -> NDArray[np.float64]:
     return (groups * scales + biases).reshape(codes.shape)
 
 
-def random_matrix(rng, rows: int, cols: int, bits: int = 4, group: int = 64) -> Quantized:
+def random_matrix(
+    rng: np.random.Generator, rows: int, cols: int, bits: int = 4, group: int = 64
+) -> Quantized:
     """A matrix of random codes whose dequantized values have about unit row norm."""
     step = 2 / (2**bits - 1) / np.sqrt(cols)
     shape = (rows, cols // group)

@@ -22,8 +22,11 @@ def rms(x, weight=None, eps: float = 1e-6):
 
 
 def gelu_tanh(u):
-    """0.5 u (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3)))."""
-    return 0.5 * u * (1 + np.tanh(np.sqrt(2 / np.pi) * (u + 0.044715 * u**3)))
+    """0.5 u (1 + tanh(v)) with v = sqrt(2 / pi) (u + 0.044715 u^3).
+
+    Written as u / (1 + exp(-2 v)), which does not cancel where tanh is near -1.
+    """
+    return u / (1 + np.exp(-2 * np.sqrt(2 / np.pi) * (u + 0.044715 * u**3)))
 
 
 def silu(u):
@@ -35,7 +38,7 @@ ACTIVATIONS = {"gelu_tanh": gelu_tanh, "silu": silu}
 
 
 def rope(x, angles):
-    """Rotate pairs (i, i + dim / 2), i < rotated, of x [rows, heads, dim] by cos, sin [rows, r, 2]."""
+    """Rotate pairs (i, i + dim / 2) of x [rows, heads, dim] by cos, sin [rows, rotated, 2]."""
     x = np.array(x, np.float64)
     half, rotated = x.shape[-1] // 2, angles.shape[1]
     cos, sin = (np.asarray(angles, np.float64)[:, None, :, i] for i in (0, 1))
@@ -62,7 +65,7 @@ def qkv_epilogue(q, k, v, q_norm, k_norm, angles, eps: float = 1e-6):
 
 
 def attention(q, keys, values, position: int, window: int = 0, scale: float = 1.0):
-    """Softmax attention of q [rows, heads, dim] at `position`... over a ring [capacity, kv, dim]."""
+    """Softmax attention of q [rows, heads, dim] over a ring [capacity, kv heads, dim]."""
     q, keys, values = (np.asarray(a, np.float64) for a in (q, keys, values))
     rows, heads, _ = q.shape
     capacity, kv_heads, _ = keys.shape
@@ -115,7 +118,7 @@ def layer_tail(
     x, shared, routed, post_shared, post_routed, post_layer, layer_scalar, weights=None,
     eps: float = 1e-6,
 ):  # fmt: skip
-    """(x + rms(rms(shared) + rms(sum of weighted parts))) * scalar; routed is [rows, parts, hidden]."""
+    """(x + rms(rms(shared) + rms(sum of weighted parts))) * scalar; routed [rows, parts, n]."""
     routed = np.asarray(routed, np.float64)
     if routed.shape[1] > 1:
         routed = routed * np.asarray(weights, np.float64)[..., None]

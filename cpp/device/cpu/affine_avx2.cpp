@@ -270,6 +270,14 @@ inline void prefetch_rows(const uint8_t* p, size_t stride) {
   for (int i = 0; i < kPanelRows; ++i) _mm_prefetch(chars(p + i * stride), _MM_HINT_T1);
 }
 
+// The next panel's scales or biases, which lie back to back.
+inline void prefetch_scales(const uint16_t* p, int groups) {
+  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(p);
+  for (size_t i = 0; i < size_t(kPanelRows) * groups * sizeof(uint16_t); i += 64) {
+    _mm_prefetch(chars(bytes + i), _MM_HINT_T1);
+  }
+}
+
 // Up to sixteen rows of weights times up to kBlockInputs rows of activations.
 void multiply_panel(const Matrix& m, const Inputs& x, int inputs, int row, int rows, float* y,
                     size_t stride) {
@@ -282,6 +290,8 @@ void multiply_panel(const Matrix& m, const Inputs& x, int inputs, int row, int r
     __builtin_memset(static_cast<void*>(&panel), 0, sizeof(panel));
     __builtin_memset(static_cast<void*>(&scales), 0, sizeof(scales));
   }
+  prefetch_scales(m.scale_row(row + kPanelRows), m.groups());
+  prefetch_scales(m.bias_row(row + kPanelRows), m.groups());
   for (int g = 0; g < m.groups(); ++g) {
     if (g % 2 == 0) prefetch_rows(m.weight_row(row + kPanelRows) + g * kGroup / 2, m.row_bytes());
     for (int half = 0; half < halves; ++half) {

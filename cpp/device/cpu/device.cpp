@@ -16,6 +16,7 @@ namespace mference::cpu {
 
 namespace {
 
+constexpr int kMaxThreads = 1024;
 #if defined(__linux__)
 constexpr size_t kHugePage = size_t{2} << 20;
 #endif
@@ -59,7 +60,9 @@ class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const Options& options) : options_(options) {
     if (options_.threads == 0) options_.threads = processor_count();
-    if (options_.threads < 1) throw DeviceError("the CPU device needs at least one thread");
+    if (options_.threads < 1 || options_.threads > kMaxThreads) {
+      throw DeviceError("the CPU device takes 1 to " + std::to_string(kMaxThreads) + " threads");
+    }
   }
   std::string name() const override {
     return "cpu (" + isa_name(options_.isa) + ", " + std::to_string(options_.threads) +

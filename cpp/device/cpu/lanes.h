@@ -44,7 +44,7 @@ struct AttentionTile {
 };
 
 // An unnormalised softmax average over some positions: sum(exp(s - max) v) and sum(exp(s - max)).
-// The average of no positions has max = -infinity.
+// The average of no positions has sum = 0, any other has sum >= 1 or NaN.
 struct Average {
   float max;
   float sum;

@@ -556,6 +556,12 @@ LANES_INLINE void weigh_all(const float* weights, const float* rows, int dim, Av
 // Scores of one query become weights exp(s - max); positions outside its range weigh nothing.
 static void soften(const AttentionTile& tile, int query, int start, int count, float* scores,
                    Average* out) {
+  if (tile.last[query] <= start || tile.first[query] >= start + count) {
+    __builtin_memset(scores, 0, count * sizeof(float));
+    out->max = -__builtin_inff();
+    out->sum = 0.0f;
+    return;
+  }
   const uint32_t numbers[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   Words ramp;
   read(ramp, numbers);
@@ -613,8 +619,8 @@ static void attend(const AttentionTile& tile, int begin, int end, Average* out) 
 }
 
 static void merge(const Average& part, int dim, Average& total) {
-  if (part.max == -__builtin_inff()) return;
-  if (total.max == -__builtin_inff()) {
+  if (part.sum == 0.0f) return;
+  if (total.sum == 0.0f) {
     total.max = part.max;
     total.sum = part.sum;
     __builtin_memcpy(total.out, part.out, dim * sizeof(float));

@@ -1,0 +1,161 @@
+"""Queries, keys and values: projection, epilogue and attention."""
+
+import numpy as np
+import pytest
+from mference._core import ops
+
+from mference.errors import DeviceError
+from tests.device.support import HIDDEN, ISAS, check, cpu, matrix, norm_weight, rows
+from tests.reference import affine, operations
+
+HALF = 1e-3  # float16 keys and values
+FLOAT_SUMS = 2e-6  # attention never quantizes its inputs
+
+
+@pytest.mark.parametrize("with_v", [True, False])
+@pytest.mark.parametrize("count", [1, 4])
+def test_norm_qkv(with_v, count):
+    rng = np.random.default_rng(1)
+    x, norm = rows(rng, count, HIDDEN), norm_weight(rng, HIDDEN)
+    q, k, v = (affine.random_matrix(rng, out, HIDDEN) for out in (70, 40, 33))
+    v = v if with_v else None
+    check(
+        lambda d: ops.norm_qkv(d, x, norm, matrix(q), matrix(k), v and matrix(v), misalign=2),
+        operations.norm_qkv(x, norm, q, k, v),
+    )
+
+
+def test_norm_qkv_with_matrices_of_different_formats():
+    rng = np.random.default_rng(2)
+    x, norm = rows(rng, 3, 256), norm_weight(rng, 256)
+    q = affine.random_matrix(rng, 20, 256)
+    k = affine.random_matrix(rng, 20, 256, 8)
+    v = affine.random_matrix(rng, 20, 256, 2, 32)
+    check(
+        lambda d: ops.norm_qkv(d, x, norm, matrix(q), matrix(k), matrix(v)),
+        operations.norm_qkv(x, norm, q, k, v),
+    )
+
+
+def epilogue_case(rng, count, heads, kv, dim, rotated):
+    q = rng.standard_normal((count, heads, dim)).astype(np.float32)
+    k, v = rng.standard_normal((2, count, kv, dim)).astype(np.float32) * 3
+    angle = rng.uniform(0, 6, (count, rotated))
+    rope = np.stack([np.cos(angle), np.sin(angle)], -1).astype(np.float32)
+    return q, k, v, norm_weight(rng, dim), norm_weight(rng, dim), rope
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv", "dim", "rotated"), [(16, 8, 256, 128), (16, 2, 512, 64), (4, 1, 32, 0)]
+)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("own_v", [True, False])
+def test_the_epilogue_writes_the_ring(heads, kv, dim, rotated, dtype, own_v):
+    rng = np.random.default_rng(dim)
+    q, k, v, q_norm, k_norm, rope = epilogue_case(rng, 5, heads, kv, dim, rotated)
+    v = v if own_v else None
+    capacity, position = 9, 7
+    keys, values = np.full((2, capacity, kv, dim), 0.25, dtype)
+    new_q, new_k, new_v = operations.qkv_epilogue(q, k, k if v is None else v, q_norm, k_norm, rope)
+    expected_k, expected_v = keys.astype(np.float64), values.astype(np.float64)
+    slots = (position + np.arange(5)) % capacity
+    expected_k[slots], expected_v[slots] = new_k, new_v
+    bar = HALF if dtype == np.float16 else 1e-6
+    check(
+        lambda d: ops.qkv_epilogue(
+            d, q, k, v, q_norm, k_norm, rope, keys, values, position, misalign=2
+        ),
+        (new_q, expected_k, expected_v),
+        int16=bar,
+        float32=bar,
+    )
+
+
+CASES = {  # rows, heads, kv heads, dim, position, window, capacity
+    "decode, sliding, wrapped ring": (1, 16, 8, 256, 1500, 1024, 1152),
+    "decode, full": (1, 16, 2, 512, 700, 0, 1024),
+    "prefill, sliding, wrapped ring": (40, 16, 8, 256, 500, 200, 300),
+    "prefill, full": (37, 16, 2, 512, 230, 0, 512),
+    "a few rows, block edge": (3, 8, 2, 64, 255, 0, 512),
+    "more rows than the window": (70, 4, 2, 32, 0, 16, 128),
+    "first position": (1, 2, 1, 16, 0, 0, 4),
+    "one query head a KV head": (5, 3, 3, 48, 30, 7, 40),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_attention(case, dtype):
+    count, heads, kv, dim, position, window, capacity = case
+    rng = np.random.default_rng(dim + position)
+    q = (rng.standard_normal((count, heads, dim)) * 4 / np.sqrt(dim)).astype(np.float32)
+    keys, values = rng.standard_normal((2, capacity, kv, dim)).astype(dtype)
+    check(
+        lambda d: ops.attention(d, q, keys, values, position, window, 0.7),
+        operations.attention(q, keys, values, position, window, 0.7),
+        int16=FLOAT_SUMS,
+        float32=FLOAT_SUMS,
+    )
+
+
+def test_attention_rows_have_the_same_bytes_in_any_company_and_any_ring():
+    rng = np.random.default_rng(9)
+    count, heads, kv, dim, position, window = 33, 8, 2, 64, 300, 100
+    q = rng.standard_normal((count, heads, dim)).astype(np.float32)
+    history = rng.standard_normal((2, position + count, kv, dim)).astype(np.float16)
+
+    def ring(capacity):
+        keys, values = np.zeros((2, capacity, kv, dim), np.float16)
+        for p in range(max(0, position + count - capacity), position + count):
+            keys[p % capacity], values[p % capacity] = history[0, p], history[1, p]
+        return keys, values
+
+    for isa in ISAS:
+        device = cpu(isa)
+        together = ops.attention(device, q, *ring(400), position, window)
+        assert np.array_equal(ops.attention(device, q, *ring(133), position, window), together)
+        for r in (0, 1, 17, 32):
+            alone = ops.attention(device, q[r : r + 1], *ring(140), position + r, window)
+            assert np.array_equal(alone[0], together[r])
+
+
+def test_attention_survives_scores_far_apart():
+    rng = np.random.default_rng(10)
+    q = np.full((1, 2, 32), 8.0, np.float32)
+    keys, values = rng.standard_normal((2, 600, 1, 32)).astype(np.float32)
+    keys[100] = 4.0  # a score of 1024 beside scores around zero
+    check(
+        lambda d: ops.attention(d, q, keys, values, 599),
+        operations.attention(q, keys, values, 599),
+        int16=FLOAT_SUMS,
+    )
+
+
+def test_keys_that_are_not_finite_reach_the_output():
+    """Even where every position of a block is lost, in decode and in prefill alike."""
+    rng = np.random.default_rng(12)
+    q = rng.standard_normal((40, 2, 32)).astype(np.float32)
+    keys, values = rng.standard_normal((2, 300, 1, 32)).astype(np.float32)
+    keys[250:256] = np.nan
+    for isa in ISAS:
+        many = ops.attention(cpu(isa), q, keys, values, 245, 10)
+        one = ops.attention(cpu(isa), q[15:16], keys, values, 260, 10)
+        assert np.isnan(many[5:20]).all()  # positions 250 to 264 see 250 to 255
+        assert np.isfinite(many[20:]).all()
+        assert np.isnan(one).all()
+
+
+def test_attention_refuses_rings_and_shapes_that_do_not_fit():
+    q = np.zeros((2, 4, 32), np.float32)
+    kv = np.zeros((16, 2, 32), np.float16)
+    with pytest.raises(DeviceError, match="ring is shorter"):
+        ops.attention(cpu(), q, kv, kv, 15)
+    with pytest.raises(DeviceError, match="ring is shorter"):
+        ops.attention(cpu(), q, kv, kv, 40, 16)
+    with pytest.raises(DeviceError, match="multiple of the cache's heads"):
+        ops.attention(cpu(), q[:, :3], kv, kv, 0)
+    narrow = np.zeros((16, 2, 24), np.float16)
+    with pytest.raises(DeviceError, match="multiple of 16"):
+        ops.attention(cpu(), q[..., :24], narrow, narrow, 0)
+    with pytest.raises(DeviceError, match=r"Attention\.cache: the view holds"):
+        ops.attention(cpu(), q, kv, kv[:8], 0)
