@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from mference._core import ops
 
+from mference._core import ops
 from mference.errors import DeviceError
 from tests.device.support import ISAS, check, cpu, error, matrix, rows
 from tests.reference import affine, operations
