@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from mference._core import ops
 
+from mference._core import ops
 from tests.conformance.loader import cases
 from tests.device.support import cpu, matrix
 from tests.reference import affine, operations

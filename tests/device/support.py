@@ -3,9 +3,9 @@
 import itertools
 
 import numpy as np
-from mference._core import ops
 
 from mference import _core
+from mference._core import ops
 from tests.reference import affine
 
 ISAS = _core.cpu_isas()

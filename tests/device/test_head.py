@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from mference._core import ops
 
+from mference._core import ops
 from mference.errors import DeviceError
 from tests.device.support import HIDDEN, INT16, ISAS, check, cpu, devices, matrix, norm_weight, rows
 from tests.reference import affine, operations

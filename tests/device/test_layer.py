@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from mference._core import ops
 
+from mference._core import ops
 from mference.errors import DeviceError
 from tests.device.support import HIDDEN, ISAS, check, cpu, matrix, norm_weight, rows
 from tests.reference import affine, operations

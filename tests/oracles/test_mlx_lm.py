@@ -1,7 +1,6 @@
 """The suite's own float64 forward pass against mlx-lm, the reference implementation on Apple."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ SHAPES = {
 def test_float64_reference_agrees_with_mlx_lm_in_float32(tmp_path, name):
     from mlx_lm.utils import load_model
 
-    directory: Path = tmp_path / "ckpt"
+    directory = tmp_path / "ckpt"
     checkpoint.write(directory, SHAPES[name], seed=11)
     path = directory / "config.json"
     config = json.loads(path.read_text())
