@@ -193,20 +193,21 @@ struct Zero {
 };
 
 // Layer tail (Gemma 4):
-//   routed = parts == 1 ? routed[r] : sum over j in ascending ids[r, j] of weights[r, j] routed[r,
-//   j] x = (x + rms(rms(shared, post_shared) + rms(routed, post_routed), post_layer)) *
-//   layer_scalar
+//   both = rms(shared, post_shared) + rms(sum, post_routed)
+//   x = (x + rms(both, post_layer)) * layer_scalar
+// where sum is routed[r] if parts is 0 (an accumulation), else the sum over ranks j, in ascending
+// ids[r, j], of weights[r, j] * routed[r, j].
 struct LayerTail {
   View x;                                     // f32[rows, hidden], in place
   View shared;                                // f32[rows, hidden]
-  View routed;                                // f32[rows, parts, hidden]
-  View ids;                                   // i32[rows, parts], read only if parts > 1
-  View weights;                               // f32[rows, parts], read only if parts > 1
+  View routed;                                // f32[rows, hidden] or f32[rows, parts, hidden]
+  View ids;                                   // i32[rows, parts], read only if parts > 0
+  View weights;                               // f32[rows, parts], read only if parts > 0
   View post_shared, post_routed, post_layer;  // bf16[hidden]
   View layer_scalar;                          // bf16[1]
   int rows = 0;
   int hidden = 0;
-  int parts = 1;
+  int parts = 0;
   float eps = 1e-6f;
 };
 

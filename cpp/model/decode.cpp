@@ -2,6 +2,7 @@
 // the host reads the chosen experts, plans them, and reads the missing ones from disk while the
 // device runs the shared branch and the experts that are cached; then the missing ones and the
 // tail.
+#include <algorithm>
 #include <numeric>
 
 #include "base/stopwatch.h"
@@ -20,6 +21,14 @@ void Model::route(int layer, Pass pass) {
   routed_->wait(routed_ticks_);
   stream_->check();
   watch.lap(phases_.router_wait);
+}
+
+void Model::encode_routed(int layer, Pass pass, std::span<const RoutedExpert> experts) {
+  while (!experts.empty()) {
+    const auto tile = experts.first(std::min<size_t>(experts.size(), RoutedExperts::kMaxTile));
+    forward_->routed(*stream_, layer, pass, {tile, false});
+    experts = experts.subspan(tile.size());
+  }
 }
 
 void Model::finish(Pass pass, Head head) {
@@ -47,12 +56,12 @@ void Model::decode(std::span<const int32_t> token, Head head,
       const View blob = experts_[layer]->view(request.plan, rank);
       (request.plan.missing(rank) ? misses : hits).push_back({blob, rank, rank + 1});
     }
-    if (!hits.empty()) forward_->routed(*stream_, layer, pass, {hits, false});
+    encode_routed(layer, pass, hits);
     stream_->commit();
     watch.lap(phases_.routed);
 
     experts_[layer]->complete(request);
-    if (!misses.empty()) forward_->routed(*stream_, layer, pass, {misses, false});
+    encode_routed(layer, pass, misses);
     forward_->tail(*stream_, layer, pass);
   }
   finish(pass, head);

@@ -22,8 +22,8 @@ struct Pass {
   int position = 0;
 };
 
-// Some of a layer's routed experts, ready to run: a decode step's hits, or its misses, or one tile
-// of a prefill chunk. `pairs` of each expert index Forward::pairs().
+// At most RoutedExperts::kMaxTile of a layer's experts, ready to run. Their pairs index
+// Forward::pairs().
 struct Tile {
   std::span<const RoutedExpert> experts;
   bool accumulate = false;

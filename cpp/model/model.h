@@ -66,6 +66,8 @@ class Model {
   void decode(std::span<const int32_t> token, Head head, const std::function<void()>& interrupt);
   void prefill(std::span<const int32_t> chunk, Head head, const std::function<void()>& interrupt);
   void prefill_experts(int layer, Pass pass);
+  // Encodes a decode step's experts, in tiles.
+  void encode_routed(int layer, Pass pass, std::span<const RoutedExpert> experts);
   void finish(Pass pass, Head head);
   // Runs the layer up to its router and starts the shared branch; the ids can then be read.
   void route(int layer, Pass pass);

@@ -392,7 +392,7 @@ Floats layer_tail(Device& device, const Floats& x, const Floats& shared, const F
   LayerTail op;
   op.rows = extent(x, 0, "x");
   op.hidden = extent(x, 1, "x");
-  op.parts = extent(routed, 1, "routed");
+  op.parts = routed.ndim() == 2 ? 0 : extent(routed, 1, "routed");
   op.eps = eps;
   op.x = bench.input(x);
   op.shared = bench.input(shared);

@@ -175,7 +175,7 @@ class ops:  # noqa: N801
         eps: float = 1e-6,
         misalign: int = 0,
     ) -> _Floats:
-        """The new x; routed is [rows, parts, hidden], ids and weights [rows, parts]."""
+        """The new x; routed is the sum [rows, hidden], or [rows, parts, hidden] with ids, weights."""
     @staticmethod
     def head_argmax(
         device: Device,

@@ -50,6 +50,11 @@ def resolve_slots(slots: Slots, install: Install) -> int:
         raise ConfigError(
             f"{slots} expert slots: choose one of {', '.join(map(str, RUNGS))}, resident or auto"
         )
+    if slots < arch.integer("topKExperts"):
+        raise ConfigError(
+            f"{slots} expert slots: a token of this model selects {arch['topKExperts']} experts, "
+            "and each needs a slot of its own; choose more"
+        )
     return slots
 
 

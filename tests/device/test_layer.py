@@ -180,7 +180,7 @@ def test_decode_and_prefill_sum_experts_to_the_same_bytes():
         total = np.zeros((9, hidden), np.float32)
         for tile in (listed[:3], listed[3:]):
             total = ops.routed_experts(device, x, pairs, weights, tile, total, accumulate=True)
-        prefill = ops.layer_tail(device, x, shared, total[:, None], *norms, scalar)
+        prefill = ops.layer_tail(device, x, shared, total, *norms, scalar)
         for r in range(9):
             alone = [ops.Expert(*p) for p in _experts_of_row(listed, ids[r], 21, hidden)]
             order = np.argsort(ids[r], kind="stable").astype(np.int32)
@@ -216,19 +216,22 @@ def test_pairs_and_blobs_that_do_not_fit_are_refused():
         ops.routed_experts(cpu(), x, pairs, weights, listed * 3, out)
 
 
-@pytest.mark.parametrize("parts", [1, 8])
+@pytest.mark.parametrize("parts", [0, 1, 8])
 @pytest.mark.parametrize(("count", "hidden"), [(1, HIDDEN), (6, 128)])
 def test_layer_tail(parts, count, hidden):
     rng = np.random.default_rng(parts)
     x, shared = rows(rng, count, hidden), rows(rng, count, hidden)
-    routed = rng.standard_normal((count, parts, hidden)).astype(np.float32)
-    ids = np.array([rng.permutation(128)[:parts] for _ in range(count)], np.int32)
-    weights = rng.uniform(0.1, 1, (count, parts)).astype(np.float32)
+    shape = (count, parts, hidden) if parts else (count, hidden)
+    routed = rng.standard_normal(shape).astype(np.float32)
+    choice = ()
+    if parts:
+        ids = np.array([rng.permutation(128)[:parts] for _ in range(count)], np.int32)
+        choice = (ids, rng.uniform(0.1, 1, (count, parts)).astype(np.float32))
     norms = [norm_weight(rng, hidden) for _ in range(3)]
     scalar = affine.bf16_bits(np.array([0.7]))
     check(
-        lambda d: ops.layer_tail(d, x, shared, routed, *norms, scalar, ids, weights, misalign=2),
-        operations.layer_tail(x, shared, routed, *norms, scalar, weights),
+        lambda d: ops.layer_tail(d, x, shared, routed, *norms, scalar, *choice, misalign=2),
+        operations.layer_tail(x, shared, routed, *norms, scalar, *choice[1:]),
         int16=ELEMENTWISE,
     )
 

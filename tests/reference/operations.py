@@ -118,11 +118,11 @@ def layer_tail(
     x, shared, routed, post_shared, post_routed, post_layer, layer_scalar, weights=None,
     eps: float = 1e-6,
 ):  # fmt: skip
-    """(x + rms(rms(shared) + rms(sum of weighted parts))) * scalar; routed [rows, parts, n]."""
+    """(x + rms(rms(shared) + rms(sum))) * scalar; routed is the sum, or weighted to give it."""
     routed = np.asarray(routed, np.float64)
-    if routed.shape[1] > 1:
-        routed = routed * np.asarray(weights, np.float64)[..., None]
-    total = rms(routed.sum(1), post_routed, eps)
+    if weights is not None:
+        routed = (routed * np.asarray(weights, np.float64)[..., None]).sum(1)
+    total = rms(routed, post_routed, eps)
     layer = rms(rms(shared, post_shared, eps) + total, post_layer, eps)
     return (np.asarray(x, np.float64) + layer) * float(bf16_float(layer_scalar)[0])
 

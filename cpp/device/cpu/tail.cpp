@@ -28,14 +28,15 @@ void combine(const float* routed, const int32_t* ids, const float* weights, int 
 }  // namespace
 
 void execute(const LayerTail& op, Context& context) {
-  require(op.hidden > 0 && op.parts > 0, "LayerTail", "the shape is empty");
+  require(op.hidden > 0 && op.parts >= 0, "LayerTail", "the shape is empty");
   const size_t rows = op.rows, hidden = op.hidden, parts = op.parts;
   float* x = floats(op.x, rows * hidden, "LayerTail.x");
   const float* shared = floats(op.shared, rows * hidden, "LayerTail.shared");
-  const float* routed = floats(op.routed, rows * parts * hidden, "LayerTail.routed");
-  const int32_t* ids = parts > 1 ? integers(op.ids, rows * parts, "LayerTail.ids") : nullptr;
+  const size_t routed_rows = std::max<size_t>(parts, 1);
+  const float* routed = floats(op.routed, rows * routed_rows * hidden, "LayerTail.routed");
+  const int32_t* ids = parts > 0 ? integers(op.ids, rows * parts, "LayerTail.ids") : nullptr;
   const float* weights =
-      parts > 1 ? floats(op.weights, rows * parts, "LayerTail.weights") : nullptr;
+      parts > 0 ? floats(op.weights, rows * parts, "LayerTail.weights") : nullptr;
   const uint16_t* post_shared = halves(op.post_shared, hidden, "LayerTail.post_shared");
   const uint16_t* post_routed = halves(op.post_routed, hidden, "LayerTail.post_routed");
   const uint16_t* post_layer = halves(op.post_layer, hidden, "LayerTail.post_layer");
@@ -46,8 +47,8 @@ void execute(const LayerTail& op, Context& context) {
   context.pool.run(op.rows, [&](int r) {
     float* a = memory + 2 * r * hidden;
     float* b = a + hidden;
-    const float* own = routed + r * parts * hidden;
-    if (parts > 1) {
+    const float* own = routed + r * routed_rows * hidden;
+    if (parts > 0) {
       combine(own, ids + r * parts, weights + r * parts, op.parts, op.hidden, b);
       own = b;
     }

@@ -257,7 +257,7 @@ class Gemma4 final : public Forward {
     tail.layer_scalar = layer.layer_scalar;
     tail.rows = pass.count;
     tail.hidden = arch_.hidden;
-    tail.parts = pass.count > 1 ? 1 : arch_.top_k;
+    tail.parts = pass.count > 1 ? 0 : arch_.top_k;
     tail.eps = kEps;
     stream.encode(tail);
   }
