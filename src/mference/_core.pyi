@@ -175,7 +175,7 @@ class ops:  # noqa: N801
         eps: float = 1e-6,
         misalign: int = 0,
     ) -> _Floats:
-        """The new x; routed is the sum [rows, hidden], or [rows, parts, hidden] with ids, weights."""
+        """The new x; routed is the sum [rows, hidden] or, with ids, [rows, parts, hidden]."""
     @staticmethod
     def head_argmax(
         device: Device,
