@@ -150,6 +150,7 @@ def test_bad_input_gets_one_clear_message(mference_command, demo_install, argume
     assert result.returncode == code
     assert says in result.stderr
     assert "Traceback" not in result.stderr
+    assert not result.stderr.startswith("\n")
     assert result.stdout == ""
 
 

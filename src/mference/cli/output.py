@@ -99,6 +99,7 @@ def byte_progress() -> Iterator[Callable[[str, int, int], None]]:
         TimeRemainingColumn(),
         console=stderr,
         transient=True,
+        disable=not stderr.is_terminal,  # rich would end with an empty line
     )
     tasks: dict[str, int] = {}
 
