@@ -10,7 +10,7 @@ import typer
 
 from mference.cli.chat import chat
 from mference.cli.demo import demo
-from mference.cli.exits import guarded
+from mference.cli.exits import guarded, open_missing_streams
 from mference.cli.generate import generate
 from mference.cli.install import install
 from mference.cli.verify import verify
@@ -27,6 +27,7 @@ for command in (install, verify, generate, chat, demo):
 
 
 @app.callback(invoke_without_command=True)
+@guarded
 def _options(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -41,4 +42,5 @@ def _options(
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    open_missing_streams()
     app()

@@ -4,6 +4,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec
 
 import typer
@@ -39,6 +40,22 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             fail(error, FAILURE)
 
     return run
+
+
+def open_missing_streams() -> None:
+    """Stand in for standard streams that the caller closed, which Python leaves as None.
+
+    Input is then empty, and notes go nowhere instead of into the answers.
+
+    Raises:
+        SystemExit: standard output is closed; with FAILURE.
+    """
+    nowhere = Path(os.devnull)
+    sys.stdin = sys.stdin or nowhere.open()
+    sys.stderr = sys.stderr or nowhere.open("w")
+    if sys.stdout is None:
+        print("mference: standard output is closed; answers need a place to go", file=sys.stderr)
+        sys.exit(FAILURE)
 
 
 def fail(error: BaseException, code: int) -> None:
