@@ -71,6 +71,19 @@ def test_install_verify_generate(mference_command):
     assert "answer" in generated.stderr
 
 
+def test_an_install_that_was_killed_can_be_discarded_and_made_again(mference_command, tmp_path):
+    for name in ("d.gturbo.partial", "d.gturbo"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "d.gturbo.resume.json").write_text("{}")
+    install = ("install", "--model", "demo", "--output", "d.gturbo")
+    refused = mference_command(*install, "--overwrite")
+    assert refused.returncode == 1
+    assert "install --discard-partial --output" in refused.stderr
+    assert mference_command("install", "--discard-partial", "--output", "d.gturbo").returncode == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["d.gturbo", "d.gturbo.install.lock"]
+    assert mference_command(*install, "--overwrite").returncode == 0
+
+
 def test_generate_answers_a_messages_file(mference_command, demo_install, tmp_path):
     (tmp_path / "chat.json").write_text(
         json.dumps([{"role": "user", "content": "What is a lighthouse?"}])
@@ -139,9 +152,11 @@ def test_help_and_version(mference_command):
         (("generate", "--model", "DEMO", "--messages-file", "none.json"), 2, "none.json"),
         (("verify", "nowhere"), 1, "nowhere"),
         (("install", "--output", "o.gturbo"), 1, "needs a source"),
-        (("install", "--model", "llama", "--output", "o.gturbo"), 1, "llama"),
+        (("install", "--model", "llama", "--output", "o.gturbo"), 2, "llama"),
         (("install", "--model", "qwen36", "--output", "o.gturbo"), 1, "qwen36"),
         (("install", "--source", "nowhere", "--output", "o.gturbo"), 1, "nowhere"),
+        (("install", "--discard-partial", "--output", "o.gturbo"), 1, "no unfinished install"),
+        (("install", "--discard-partial", "--overwrite", "--output", "o"), 2, "--output alone"),
         (("frobnicate",), 2, "frobnicate"),
     ],
 )

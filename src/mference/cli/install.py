@@ -8,6 +8,9 @@ import typer
 import mference
 from mference.cli import options
 from mference.cli.output import byte_progress, note, size
+from mference.errors import ConfigError
+from mference.families import ENTRIES, supported_names
+from mference.installer import discard_partial
 
 
 def install(
@@ -25,6 +28,10 @@ def install(
         bool, typer.Option("--overwrite", help="Replace what is there, once the new one is done.")
     ] = False,
     allow_unpinned: options.AllowUnpinned = False,
+    discard: Annotated[
+        bool,
+        typer.Option("--discard-partial", help="Remove what an unfinished install left, and exit."),
+    ] = False,
 ) -> None:
     """Install a checkpoint: copy its weights, unchanged, into the layout that streams.
 
@@ -34,6 +41,14 @@ def install(
 
       mference install --model gemma4 --source ./gemma-4-26b-a4b-it-4bit --output gemma4.gturbo
     """
+    if model not in ENTRIES:
+        raise ConfigError(f"--model {model}: unknown model; choose one of {supported_names()}")
+    if discard:
+        if source is not None or overwrite or allow_unpinned:
+            raise ConfigError("--discard-partial goes with --output alone")
+        discard_partial(output)
+        note(f"Removed what was left of an unfinished install of {output}.")
+        return
     with byte_progress() as update:
         report = mference.install(
             source,

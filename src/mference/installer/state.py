@@ -14,7 +14,10 @@ from mference.errors import (
 from mference.installer.lock import InstallLock
 from mference.installer.paths import InstallPaths, prepared_paths
 
-HOW_TO_DISCARD = "Discard the saved state with discard_partial, then install again."
+HOW_TO_DISCARD = (
+    "Discard the saved state with 'mference install --discard-partial --output DIR', or "
+    "discard_partial in Python, then install again."
+)
 
 
 def check_kinds(paths: InstallPaths) -> None:
