@@ -129,9 +129,11 @@ def test_a_family_without_code_is_refused_by_name_with_what_is_supported(toy: Pa
         (lambda d: d["layers"][1]["experts"][0]["tensors"].pop("down_biases"), "down_biases"),
         (lambda d: d.update(expertStride=32768), "expertStride"),
         (lambda d: d["layers"].pop(), "layers"),
+        (lambda d: d["layers"].reverse(), "layer 1 stands at position 0"),
+        (lambda d: d["layers"][1].update(experts=[]), "layer 1 has no experts"),
     ],
 )
-def test_a_layout_that_leads_outside_is_refused(toy: Path, change, match):
+def test_a_layout_that_leads_astray_is_refused(toy: Path, change, match):
     edit_layout(toy, change)
     with pytest.raises(errors.LayoutError, match=match):
         opened(toy)

@@ -47,7 +47,10 @@ def file_size(directory: Path, name: str) -> int:
 
 
 def check_layout(manifest: Manifest, layout: Layout) -> None:
-    """Check that a layout describes the layers of its manifest. Raises `LayoutError`."""
+    """Check that a layout describes the layers of its manifest, in order, with their experts.
+
+    Raises `LayoutError`.
+    """
     pairs = (
         ("expertStride", layout.expert_stride, manifest.expert_stride),
         ("numLayers", layout.num_layers, manifest.num_layers),
@@ -57,6 +60,13 @@ def check_layout(manifest: Manifest, layout: Layout) -> None:
     for name, found, wanted in pairs:
         if found != wanted:
             raise _misplaced(f"{name} is {found}, the manifest says {wanted}")
+    dense = manifest.arch.integer("numDenseLayers")
+    for position, layer in enumerate(layout.layers):
+        if layer.layer != position:
+            raise _misplaced(f"layer {layer.layer} stands at position {position}")
+        listed = f"{EXPERTS}/{layer.file}" in manifest.files
+        if not layer.experts and (position >= dense or listed):
+            raise _misplaced(f"layer {position} has no experts, but is no dense layer")
 
 
 def check_placement(manifest: Manifest, layout: Layout) -> None:

@@ -18,7 +18,7 @@ from mference.store.directory import (
     read_capped,
 )
 from mference.store.integrity import check_hash, check_layout, check_placement
-from mference.store.layout import Layout, decode_layout
+from mference.store.layout import decode_layout
 from mference.store.manifest import Manifest, decode_manifest
 from mference.store.opening import read_manifest_bytes
 from mference.store.receipt import (
@@ -88,24 +88,12 @@ def _check_structure(directory: Path, manifest: Manifest) -> None:
     check_layout(manifest, layout)
     if layout.expert_stride % PAGE:
         raise ManifestError(f"{MANIFEST}: expertStride {layout.expert_stride} is not page aligned")
-    _check_layers(manifest, layout)
-    check_placement(manifest, layout)
-
-
-def _check_layers(manifest: Manifest, layout: Layout) -> None:
-    dense = manifest.arch.integer("numDenseLayers")
-    for position, layer in enumerate(layout.layers):
+    wanted = manifest.experts_per_layer * layout.expert_stride
+    for layer in layout.layers:
         name = f"{EXPERTS}/{layer.file}"
-        where = f"{LAYOUT}: layer {layer.layer}"
-        if layer.layer != position:
-            raise LayoutError(f"{where} stands at position {position}. {REINSTALL}")
-        if not layer.experts:
-            if position >= dense or name in manifest.files:
-                raise LayoutError(f"{where} has no experts, but is no dense layer. {REINSTALL}")
-            continue
-        wanted = manifest.experts_per_layer * layout.expert_stride
-        if manifest.record(name).size != wanted:
+        if layer.experts and manifest.record(name).size != wanted:
             raise LayoutError(f"{name} must have {wanted} bytes. {REINSTALL}")
+    check_placement(manifest, layout)
 
 
 def _unexpected(directory: Path, manifest: Manifest) -> tuple[str, ...]:
