@@ -1,17 +1,22 @@
 """Builds the C++ model of an install and gives it the shape the generation loop drives."""
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from mference import _core
-from mference.errors import ConfigError, LayoutError
-from mference.families.arch import Arch
+from mference.errors import ArchMismatch, ConfigError, DeviceError, LayoutError
+from mference.families.arch import CORE_FIELDS, EXTENSION_FIELDS, Arch
 from mference.memory import RUNGS, Slots, auto_slots, available_memory
 from mference.report import Counters
 from mference.store import Install
-from mference.store.layout import LayerLayout
+from mference.store.directory import LAYOUT, MANIFEST
+from mference.store.layout import WEIGHT_NAMES, LayerLayout
+
+MAX_CONTEXT = 2**31 - 1
+MAX_THREADS = 1024
 
 CHUNKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Rows of a prefill chunk."""
@@ -85,35 +90,65 @@ def build_core(
 
     Raises:
         ConfigError: a value is outside its range.
-        DeviceError: the device refused.
+        ArchMismatch: a dimension of the model is zero, or more than the core can count.
+        LayoutError: an expert lies differently in its blob than the others.
+        DeviceError: the device refused, or the memory does not suffice.
         TensorNotFound: the install lacks a tensor of its family.
     """
-    if context < 1:
-        raise ConfigError(f"context {context}: it must be at least 1 token")
+    if not 1 <= context <= MAX_CONTEXT:
+        raise ConfigError(f"context {context}: it must be 1 to {MAX_CONTEXT} tokens")
+    if not 0 <= threads <= MAX_THREADS:
+        raise ConfigError(f"{threads} threads: choose 1 to {MAX_THREADS}, or 0 for one a processor")
     if chunk not in CHUNKS:
         raise ConfigError(f"prefill chunk {chunk}: choose one of {', '.join(map(str, CHUNKS))}")
+    _check_dimensions(install.manifest.arch)
     device = _core.cpu_device(threads=threads, isa=isa, float32_products=float32_products)
     layers = install.layout.layers
-    routed = next(layer for layer in layers if layer.experts)
-    return _core.Model(
-        device=device,
-        arch=dict(install.manifest.arch),
-        weights=str(install.weights_path),
-        tensors={
-            name: (t.offset, t.size, t.scale_offset, t.scale_size, t.bias_offset, t.bias_size)
-            for name, t in install.index.tensors.items()
-        },
-        expert_files=[str(install.layer_path(i)) for i in range(len(layers))],
-        expert_offsets=[[expert.offset for expert in layer.experts] for layer in layers],
-        expert_stride=install.layout.expert_stride,
-        expert_parts=[_part(routed, name) for name in ("gate", "up", "down")],
-        verify_layer=install.verify_layer,
-        slots=resolve_slots(slots, install),
-        context=context,
-        chunk=chunk,
-        readers=readers,
-        float32_kv=float32_kv,
-    )
+    try:
+        return _core.Model(
+            device=device,
+            arch=dict(install.manifest.arch),
+            weights=str(install.weights_path),
+            tensors={
+                name: (t.offset, t.size, t.scale_offset, t.scale_size, t.bias_offset, t.bias_size)
+                for name, t in install.index.tensors.items()
+            },
+            expert_files=[str(install.layer_path(i)) for i in range(len(layers))],
+            expert_offsets=[[expert.offset for expert in layer.experts] for layer in layers],
+            expert_stride=install.layout.expert_stride,
+            expert_parts=_parts(layers),
+            verify_layer=install.verify_layer,
+            slots=resolve_slots(slots, install),
+            context=context,
+            chunk=chunk,
+            readers=readers,
+            float32_kv=float32_kv,
+        )
+    except MemoryError:
+        raise DeviceError(
+            f"not enough memory for a context of {context:,} tokens in chunks of {chunk} with "
+            f"expert slots {slots}; choose less"
+        ) from None
+
+
+def _check_dimensions(arch: Arch) -> None:
+    for field in (*CORE_FIELDS, *EXTENSION_FIELDS):
+        if field.kind != "int":
+            continue
+        value = arch.integer(field.key)
+        optional = field in EXTENSION_FIELDS or field.key == "slidingWindow"
+        if value >= 2**31 or (value < 1 and not optional):
+            raise ArchMismatch(f"{MANIFEST}: no model has arch.{field.key} {value}", field.key)
+
+
+def _parts(layers: Sequence[LayerLayout]) -> list[tuple[int, int, int, int, int]]:
+    """Where gate, up and down lie in a blob; the core takes one answer for all experts."""
+    for layer in layers:
+        if not layer.experts:
+            raise _unusable(f"layer {layer.layer} has no experts")
+        if any(expert.tensors != layers[0].experts[0].tensors for expert in layer.experts):
+            raise _unusable(f"an expert of layer {layer.layer} lies differently than the others")
+    return [_part(layers[0], name) for name in WEIGHT_NAMES]
 
 
 def _part(layer: LayerLayout, name: str) -> tuple[int, int, int, int, int]:
@@ -121,9 +156,18 @@ def _part(layer: LayerLayout, name: str) -> tuple[int, int, int, int, int]:
     tensors = layer.experts[0].tensors
     weight = tensors[name]
     if weight.bits is None:
-        raise LayoutError(f"layout.json gives no bits for '{name}'; install the model again")
+        raise _unusable(f"'{name}' has no bits")
+    if weight.dtype != "U32" or weight.size * 8 != prod(weight.shape) * weight.bits:
+        raise _unusable(
+            f"{weight.size} bytes of {weight.dtype} are no '{name}' of shape {weight.shape} at "
+            f"{weight.bits} bits"
+        )
     scales, biases = tensors[f"{name}_scales"].offset, tensors[f"{name}_biases"].offset
     return weight.offset, scales, biases, weight.bits, layer.group_size(name)
+
+
+def _unusable(message: str) -> LayoutError:
+    return LayoutError(f"{LAYOUT}: {message}. Install the model again.")
 
 
 class CoreEngine:

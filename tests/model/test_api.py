@@ -106,6 +106,9 @@ def test_a_prompt_that_does_not_fit_is_refused_with_its_length(demo_install):
         ({"slots": 7}, ConfigError, "slots"),
         ({"prefill_chunk": 100}, ConfigError, "chunk"),
         ({"context": 0}, ConfigError, "context"),
+        ({"context": 2**31}, ConfigError, "context"),
+        ({"threads": -1}, ConfigError, "threads"),
+        ({"threads": 100_000}, ConfigError, "threads"),
         ({"device": "metal"}, ConfigError, "cpu"),
     ],
 )
