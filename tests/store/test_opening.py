@@ -161,6 +161,12 @@ def test_a_file_that_the_disk_cannot_read_is_named(toy: Path, monkeypatch):
         opened(toy)
 
 
+def test_a_damaged_tokenizer_is_found_at_once(toy: Path):
+    (toy / "tokenizer/tokenizer_config.json").write_bytes(b"[]")
+    with pytest.raises(errors.IntegrityError, match=r"tokenizer_config\.json is damaged"):
+        opened(toy)
+
+
 def test_a_damaged_layer_is_found_on_first_touch_and_stays_refused(toy: Path):
     path = toy / "packed_experts/layer_01.bin"
     path.write_bytes(path.read_bytes()[:-1] + b"\1")

@@ -102,8 +102,9 @@ def open_install(
 ) -> Install:
     """Open an install, checking it as the policy says.
 
-    Both policies hash `model_weights.bin` and `layout.json` now. `full-sha256` hashes a layer file
-    when it is first used; `trusted-receipt` believes a receipt that fits and compares sizes.
+    Both policies hash `model_weights.bin` and `layout.json` now. `full-sha256` also hashes the
+    tokenizer's files, and a layer file when it is first used; `trusted-receipt` believes a receipt
+    that fits and compares sizes.
     An install that matches no pinned entry is refused unless `allow_unpinned`; then `warn` (or
     the log) gets one line. Raises the `StoreError` branch, each condition its own class, and
     `UnsupportedModel` for a family this version cannot run.
@@ -119,6 +120,8 @@ def open_install(
         check_receipt_files(receipt, manifest, own)
     check_hash(directory, manifest, WEIGHTS)
     check_hash(directory, manifest, LAYOUT)
+    if receipt is None:
+        _check_tokenizer(directory, manifest)
     index = read_index(directory / WEIGHTS)
     layout = decode_layout(read_capped(directory / LAYOUT, LAYOUT_CAP, LayoutError))
     _check_experts(directory, manifest, layout, trusted=receipt is not None)
@@ -198,6 +201,13 @@ def _accept_manifest(
         raise UnpinnedModel(f"{message} Allow unpinned models to use it at your own risk.")
     (warn or logging.getLogger("mference").warning)(f"{message} Its output is not vouched for.")
     return manifest, None
+
+
+def _check_tokenizer(directory: Path, manifest: Manifest) -> None:
+    # A missing file is left to the tokenizer, which may be told of another directory.
+    for name in manifest.files:
+        if name.startswith(f"{TOKENIZER}/") and (directory / name).exists():
+            check_hash(directory, manifest, name)
 
 
 def _check_experts(directory: Path, manifest: Manifest, layout: Layout, *, trusted: bool) -> None:
