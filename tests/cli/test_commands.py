@@ -4,10 +4,13 @@ import json
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 import mference
+from mference import demo
+from mference.errors import InstallError
 from tests.cli.conftest import COMMAND
 
 LIGHTHOUSE = "A lighthouse is a tower with a light that gives warning of shoals to passing ships."
@@ -34,6 +37,16 @@ def test_demo_tour_shows_answers_a_tool_call_and_figures(mference_command):
         assert figure in result.stdout
 
 
+def test_a_user_without_a_home_is_told_what_to_name(monkeypatch):
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(InstallError, match="XDG_CACHE_HOME"):
+        demo.cache_directory()
+
+
 def test_demo_chats_over_a_pipe_with_memory_of_the_conversation(mference_command):
     result = mference_command(
         "demo", stdin="What is a dog?\n/history\n/clear\n/history\n/quit\nx\n"
@@ -46,11 +59,14 @@ def test_demo_chats_over_a_pipe_with_memory_of_the_conversation(mference_command
     assert result.stderr.count("user:") == 1
 
 
-def test_demo_is_reinstalled_when_its_install_is_damaged(mference_command, cli_environment):
+@pytest.mark.parametrize(
+    "name", ["model_weights.bin", "packed_experts/layer_03.bin", "tokenizer/tokenizer.json"]
+)
+def test_demo_is_reinstalled_when_its_install_is_damaged(mference_command, cli_environment, name):
     assert mference_command("demo", "--once", "Hello!").returncode == 0
-    weights = f"{cli_environment['XDG_CACHE_HOME']}/mference/demo.gturbo/model_weights.bin"
-    with open(weights, "r+b") as file:  # noqa: PTH123 - a byte in place
-        file.seek(1_000_000)
+    damaged = f"{cli_environment['XDG_CACHE_HOME']}/mference/demo.gturbo/{name}"
+    with open(damaged, "r+b") as file:  # noqa: PTH123 - a byte in place
+        file.seek(200_000)
         file.write(b"\xff\x00\xff")
     result = mference_command("demo", "--once", "What is a lighthouse?")
     assert (result.returncode, result.stdout) == (0, LIGHTHOUSE + "\n")

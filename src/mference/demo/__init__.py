@@ -10,20 +10,31 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mference.errors import Locked, StateError, StoreError
+from mference.errors import InstallError, Locked, StateError, StoreError
 from mference.installer import Progress, discard_partial, install
 from mference.store import open_install
+from mference.store.integrity import check_hash
 
 _PATIENCE = 60.0  # seconds to wait for another process that is installing the same model
 
 
 def cache_directory() -> Path:
-    """Where installs that nobody named a place for are kept."""
+    """Where installs that nobody named a place for are kept.
+
+    Raises:
+        InstallError: there is no home directory.
+    """
     if named := os.environ.get("XDG_CACHE_HOME"):
         return Path(named) / "mference"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise InstallError(
+            "this user has no home directory; name a directory for the demo in XDG_CACHE_HOME"
+        ) from None
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "mference"
-    return Path.home() / ".cache" / "mference"
+        return home / "Library" / "Caches" / "mference"
+    return home / ".cache" / "mference"
 
 
 def installed(progress: Callable[[Progress], None] | None = None) -> Path:
@@ -36,7 +47,9 @@ def installed(progress: Callable[[Progress], None] | None = None) -> Path:
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
-            open_install(target)
+            manifest = open_install(target).manifest
+            for name in manifest.files:
+                check_hash(target, manifest, name)
         except StoreError:
             try:
                 install(output=target, entry="demo", overwrite=target.exists(), progress=progress)
