@@ -152,3 +152,13 @@ def test_unseeded_samplers_differ():
     logits = np.zeros(4096, np.float32)
     config = GenerationConfig(temperature=1.0, top_k=None, top_p=None)
     assert len({Sampler(config).sample(logits, 0) for _ in range(20)}) > 1
+
+
+@pytest.mark.parametrize("penalty", [5e-324, 1e-300, 1e300])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_an_extreme_penalty_overflows_nothing(penalty, temperature):
+    config = GenerationConfig(temperature=temperature, repetition_penalty=penalty, seed=1)
+    sampler = Sampler(config)
+    sampler.observe((0, 1, 2))
+    token = sampler.sample(np.array([1, 0, -1, 50], np.float32), 3)
+    assert token == (0 if penalty < 1 else 3)

@@ -54,6 +54,8 @@ def penalized(
     ids = np.unique(np.fromiter(history, np.int64))
     ids = ids[(ids >= 0) & (ids < logits.size)]
     chosen = logits[ids]
+    # Beyond these bounds float32 logits would overflow, and 0 become NaN.
+    penalty = min(max(penalty, 1e-30), 1e30)
     changed = np.where(chosen > 0, chosen / penalty, chosen * penalty)
     if softcap:
         changed = np.clip(changed, -softcap * _INSIDE_CAP, softcap * _INSIDE_CAP)
