@@ -37,6 +37,12 @@ def test_demo_tour_shows_answers_a_tool_call_and_figures(mference_command):
         assert figure in result.stdout
 
 
+def test_a_word_after_a_slash_is_no_question(mference_command):
+    result = mference_command("demo", stdin="/other\nWhat is a lighthouse?\n")
+    assert result.stdout == LIGHTHOUSE + "\n"
+    assert "/other is no command. /clear starts over" in result.stderr
+
+
 def test_a_user_without_a_home_is_told_what_to_name(monkeypatch):
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -167,6 +173,7 @@ def test_help_and_version(mference_command):
         (("generate", "--model", "DEMO", "--prompt", "x", "--wrong"), 2, "--wrong"),
         (("generate", "--model", "DEMO", "--messages-file", "none.json"), 2, "none.json"),
         (("verify", "nowhere"), 1, "nowhere"),
+        (("demo", "--once", "x", "--tour"), 2, "one of"),
         (("install", "--output", "o.gturbo"), 1, "needs a source"),
         (("install", "--model", "llama", "--output", "o.gturbo"), 2, "llama"),
         (("install", "--model", "qwen36", "--output", "o.gturbo"), 1, "qwen36"),

@@ -92,6 +92,9 @@ def converse(model: Model, settings: Settings, *, guidance: str = "", quiet: boo
                 for message in history:
                     note(f"{message.role}: {message.content}")
                 continue
+            case command if command.startswith("/"):
+                note(f"{command.split()[0][:40]} is no command. {HELP}")
+                continue
         try:
             history = _answer(model, [*history, Message("user", line)], settings, quiet=quiet)
         except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from mference.cli.output import (
     size,
     tool_call_line,
 )
+from mference.errors import ConfigError
 from mference.model import Model, load
 from mference.report import process_memory
 
@@ -47,6 +48,8 @@ def demo(
 
       mference demo --once "What is a lighthouse?"
     """
+    if once is not None and tour:
+        raise ConfigError("give one of --once TEXT and --tour")
     with byte_progress() as update:
         path = embedded.installed(lambda p: update(p.phase, p.done, p.total))
     with load(path) as model:
