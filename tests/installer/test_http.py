@@ -33,6 +33,12 @@ def answer(request: httpx.Request, data: bytes = b"hello") -> httpx.Response:
     return httpx.Response(206, headers=headers, stream=httpx.ByteStream(data[first : last + 1]))
 
 
+@pytest.mark.parametrize("base", ["ftp://x", "http://", "http://[", "http://h:x", "http://h:99999"])
+def test_an_address_that_cannot_be_one_is_refused(base):
+    with pytest.raises(errors.InstallError, match="no http or https address"):
+        HttpSource(base, commit=COMMIT)
+
+
 def test_the_token_goes_to_its_own_host_only(tmp_path: Path):
     seen = []
 

@@ -72,6 +72,6 @@ def open_source(source: str | Path | None, entry: PinnedEntry) -> Source:
                 f"{entry.revision}, or an http(s) address below which its files lie."
             )
         return FolderSource(DEMO_CHECKPOINT)
-    if isinstance(source, str) and source.startswith(("http://", "https://")):
+    if isinstance(source, str) and "://" in source:
         return HttpSource(source, commit=entry.revision)
     return FolderSource(source)

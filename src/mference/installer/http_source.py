@@ -52,7 +52,7 @@ class HttpSource:
         policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - immutable
         client: httpx.Client | None = None,
     ) -> None:
-        if urlsplit(base).scheme not in ("http", "https") or not urlsplit(base).hostname:
+        if not _is_http(base):
             raise InstallError(f"{base!r} is no http or https address")
         self._base = base.rstrip("/")
         self._pinned_commit = commit
@@ -169,6 +169,14 @@ class HttpSource:
             raise Unreachable(f"{method} {url} failed: {reason}. Check the network.") from exc
         except HttpStatusError as exc:
             raise HttpStatusError(f"{url}: {exc}", exc.status, exc.retry_after) from None
+
+
+def _is_http(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half of an IPv6 address
+        return False
 
 
 def _store_body(answer: httpx.Response, staging: Path, length: int) -> None:
