@@ -221,6 +221,13 @@ def test_a_failure_before_the_checkpoint_leaves_only_the_lock(source: Path, tmp_
     assert [p.name for p in tmp_path.glob("x.gturbo*")] == ["x.gturbo.install.lock"]
 
 
+def test_a_missing_tokenizer_is_noticed_before_anything_is_copied(source: Path, tmp_path: Path):
+    (source / "tokenizer.json").unlink()
+    with pytest.raises(errors.CheckpointError, match=r"tokenizer\.json"):
+        install(source, tmp_path / "x.gturbo", entry="demo", allow_unpinned=True)
+    assert [p.name for p in tmp_path.glob("x.gturbo*")] == ["x.gturbo.install.lock"]
+
+
 def test_an_interrupted_install_is_kept_and_the_next_run_says_how_to_go_on(source, tmp_path):
     final = tmp_path / "x.gturbo"
 

@@ -180,6 +180,8 @@ def _build(run: Run) -> tuple[Snapshot, Manifest]:
         family, snapshot.rules, snapshot.arch, snapshot.quantization, snapshot.tensors
     )
     _check_dense_layers(snapshot, repack)
+    for name in run.entry.sidecars:  # before the weights, which may take hours
+        sidecar_size(run.source, name)
     plan = _plan_ranges(run, repack)
     need = required_space(sum(plan.outputs.values()), 0, plan.chunk, run.entry.reserve_bytes)
     check_space(need, shutil.disk_usage(paths.final.parent).free, paths.final.parent)
@@ -321,19 +323,28 @@ def _write_sidecars(run: Run, snapshot: Snapshot) -> dict[str, FileRecord]:
     return files
 
 
+def sidecar_size(source: Source, name: str) -> int | None:
+    """Bytes of a tokenizer file; None if the source has none and it is optional.
+
+    Raises `CheckpointError` as `copy_sidecar` does.
+    """
+    size = source.size(name)
+    if size is None and name in REQUIRED_SIDECARS:
+        raise CheckpointError(f"{source.description} has no {name}", "missing_file")
+    if size is not None and size > SIDECAR_CAPS[name]:
+        raise CheckpointError(f"{name} has {size} bytes: too large", "too_large")
+    return size
+
+
 def copy_sidecar(run: Run, name: str, path: Path) -> FileRecord | None:
     """Copy a tokenizer file to `path`; None if the source has none and it is optional.
 
     Raises `CheckpointError` if a required file is missing (`missing_file`) or one is too large
     (`too_large`).
     """
-    size = run.source.size(name)
+    size = sidecar_size(run.source, name)
     if size is None:
-        if name in REQUIRED_SIDECARS:
-            raise CheckpointError(f"{run.source.description} has no {name}", "missing_file")
         return None
-    if size > SIDECAR_CAPS[name]:
-        raise CheckpointError(f"{name} has {size} bytes: too large", "too_large")
     digest = sha256()
     with path.open("xb") as file:
         if size:
