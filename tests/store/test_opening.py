@@ -224,3 +224,14 @@ def test_verification_names_the_damaged_file(toy: Path):
     (toy / "tokenizer/tokenizer.json").write_bytes(b"[]")
     with pytest.raises(errors.IntegrityError, match=r"tokenizer\.json is damaged"):
         verify_install(toy)
+
+
+def test_a_receipt_that_cannot_be_written_leaves_the_old_one(toy: Path, monkeypatch):
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = sorted((p, p.read_bytes()) for p in toy.rglob("*") if p.is_file())
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(errors.StoreError, match=r"as the manifest says.*No space left"):
+        verify_install(toy)
+    assert sorted((p, p.read_bytes()) for p in toy.rglob("*") if p.is_file()) == before

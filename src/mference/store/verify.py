@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mference.errors import LayoutError, ManifestError, ReceiptInvalid
+from mference.errors import LayoutError, ManifestError, ReceiptInvalid, StoreError
 from mference.store.directory import (
     EXPERTS,
     LAYOUT,
@@ -75,7 +75,13 @@ def verify_install(
     unsourced = new_receipt(directory, data, manifest, TOOL_VERIFY, None)
     source = _carried_source(directory, manifest, unsourced)
     receipt = new_receipt(directory, data, manifest, TOOL_VERIFY, source)
-    write_atomically(directory / RECEIPT, encode_receipt(receipt))
+    try:
+        write_atomically(directory / RECEIPT, encode_receipt(receipt))
+    except OSError as exc:
+        raise StoreError(
+            f"every file of {directory} is as the manifest says, but {RECEIPT} cannot be written: "
+            f"{exc.strerror}. Full hashing needs no receipt."
+        ) from exc
     return VerifyReport(
         directory, len(manifest.files), total, _unexpected(directory, manifest), receipt
     )

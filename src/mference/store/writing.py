@@ -1,6 +1,7 @@
 """Writing small files so that a crash leaves either the old bytes or the new ones."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -15,11 +16,16 @@ def write_durably(path: Path, data: bytes) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace a file via `<file>.tmp` and rename, with the directory entry forced to the disk.
 
-    Raises `OSError`.
+    A failure leaves the old file and no other. Raises `OSError`.
     """
     temporary = path.with_name(path.name + ".tmp")
-    write_durably(temporary, data)
-    temporary.replace(path)
+    try:
+        write_durably(temporary, data)
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
     sync_directory(path.parent)
 
 
