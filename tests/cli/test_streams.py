@@ -42,3 +42,4 @@ def test_an_output_that_takes_nothing_gets_one_line(shell, arguments, redirectio
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith("mference: ")
+    assert "output" in result.stderr

@@ -37,7 +37,8 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             fail(BrokenPipeError("the output was closed before the answer was complete"), FAILURE)
         except OSError as error:
-            fail(error, FAILURE)
+            where = error.filename or "the output cannot be written"
+            fail(OSError(f"{where}: {error.strerror}"), FAILURE)
 
     return run
 
