@@ -8,6 +8,8 @@ from typing import Any
 from mference.chat import json_text
 from mference.errors import ConfigError, TemplateError
 
+MESSAGES_CAP = 64 << 20
+
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -80,13 +82,18 @@ def read_messages(path: str | Path) -> tuple[Message, ...]:
     """Read a JSON file that holds an array of {role, content} objects.
 
     Raises:
-        ConfigError: the file cannot be read, is not UTF-8 or not JSON.
+        ConfigError: the file cannot be read, is larger than 64 MiB, not UTF-8 or not JSON.
         InvalidMessagesError: the JSON is not an array of messages; says which message and key.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        with Path(path).open("rb") as file:
+            data = file.read(MESSAGES_CAP + 1)
     except OSError as error:
         raise ConfigError(f"cannot read messages file {path}: {error.strerror}") from error
+    if len(data) > MESSAGES_CAP:
+        raise ConfigError(f"{path}: larger than {MESSAGES_CAP} bytes, which no context can hold")
+    try:
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: not UTF-8 at byte {error.start}; save the file as UTF-8"
@@ -95,7 +102,10 @@ def read_messages(path: str | Path) -> tuple[Message, ...]:
         value = json_text.decode(text.removeprefix("\ufeff"))
     except ValueError as error:
         raise ConfigError(f"{path}: not valid JSON: {error}") from error
-    return conversation(value, str(path))
+    messages = conversation(value, str(path))
+    if not messages:
+        raise InvalidMessagesError(f"{path}: there is no message to answer")
+    return messages
 
 
 def _message(value: object, where: str) -> Message:

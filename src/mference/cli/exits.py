@@ -9,6 +9,7 @@ from typing import ParamSpec
 
 import typer
 
+from mference.chat.messages import InvalidMessagesError
 from mference.errors import ConfigError, ContextLengthError, MferenceError
 
 FAILURE = 1
@@ -26,7 +27,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
             sys.stdout.flush()
-        except (ConfigError, ContextLengthError) as error:
+        except (ConfigError, ContextLengthError, InvalidMessagesError) as error:
             fail(error, USAGE)
         except MferenceError as error:
             fail(error, FAILURE)
