@@ -165,6 +165,7 @@ def test_help_and_version(mference_command):
         (("generate", "--model", "DEMO", "--prompt", "x", "--max-new", "0"), 2, "--max-new"),
         (("generate", "--model", "DEMO", "--prompt", "x", "--max-context", "2"), 2, "context"),
         (("generate", "--model", "DEMO", "--prompt", "x", "--prefill-chunk", "99"), 2, "99"),
+        (("generate", "--model", "DEMO", "--prompt", "x", "--prefill-chunk", "３２"), 2, "'３２'"),
         (
             ("generate", "--model", "DEMO", "--prompt", "x", "--expert-cache-slots", "7"),
             2,

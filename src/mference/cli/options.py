@@ -75,10 +75,7 @@ def parse_slots(text: str) -> Slots:
         return "auto"
     if text == "resident":
         return "resident"
-    if text.isdecimal() and int(text) in RUNGS:
-        return int(text)
-    choices = ", ".join(map(str, RUNGS))
-    raise ConfigError(f"--expert-cache-slots {text}: choose one of {choices}, resident, auto")
+    return _choice("--expert-cache-slots", text, RUNGS, "resident, auto")
 
 
 def parse_chunk(text: str) -> int | None:
@@ -87,9 +84,12 @@ def parse_chunk(text: str) -> int | None:
     Raises:
         ConfigError: it is not one of the choices.
     """
-    if text == "auto":
-        return None
-    if text.isdecimal() and int(text) in CHUNKS:
-        return int(text)
-    choices = ", ".join(map(str, CHUNKS))
-    raise ConfigError(f"--prefill-chunk {text}: choose one of {choices}, auto")
+    return None if text == "auto" else _choice("--prefill-chunk", text, CHUNKS, "auto")
+
+
+def _choice(flag: str, text: str, numbers: tuple[int, ...], words: str) -> int:
+    for number in numbers:
+        if text == str(number):
+            return number
+    choices = ", ".join(map(str, numbers))
+    raise ConfigError(f"{flag} {text!r}: choose one of {choices}, {words}")
