@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack
 
 from mference.chat.format import ChatFormat
-from mference.chat.messages import MessageLike
+from mference.chat.messages import MessageLike, conversation
 from mference.chat.parts import Content, Part
 from mference.chat.tokenizer import find_tokenizer
 from mference.chat.tools import ToolLike
@@ -27,6 +27,7 @@ from mference.session.generation import (
 )
 from mference.session.results import Completion, Reply
 from mference.store import Install, Policy, open_install
+from mference.store.opening import POLICIES
 
 Device = Literal["cpu"]
 OnPrefill = Callable[[int, int], None]
@@ -132,6 +133,8 @@ def load(
     """
     if device != "cpu":
         raise ConfigError(f"device '{device}' is not available; this version computes on 'cpu'")
+    if verify not in POLICIES:
+        raise ConfigError(f"verify is {verify!r}; choose one of {', '.join(POLICIES)}")
     install = open_install(path, policy=verify, allow_unpinned=allow_unpinned, warn=warn)
     return assemble(
         install,
@@ -220,10 +223,12 @@ class Model:
             **settings: fields of `GenerationConfig`, such as `max_new=64, temperature=0`.
 
         Raises:
-            ConfigError: a setting is outside its range.
+            ConfigError: a setting is outside its range, or the prompt is no text.
             ContextLengthError: the prompt does not fit the context.
             ExpertFillError: an expert could not be read.
         """
+        if not isinstance(prompt, str):
+            raise ConfigError(f"generate continues a text, got {type(prompt).__name__}; use chat")
         return self.stream(prompt, on_prefill=on_prefill, **settings).completion
 
     def chat(
@@ -247,7 +252,8 @@ class Model:
             ToolCallError: the model wrote a tool call that is not one.
             ConfigError, ContextLengthError, ExpertFillError: as in `generate`.
         """
-        answer = self.stream(messages, tools=tools, on_prefill=on_prefill, **settings)
+        turns = conversation(messages)
+        answer = self.stream(turns, tools=tools, on_prefill=on_prefill, **settings)
         return answer.reply
 
     def stream(

@@ -110,6 +110,7 @@ def test_a_prompt_that_does_not_fit_is_refused_with_its_length(demo_install):
         ({"threads": -1}, ConfigError, "threads"),
         ({"threads": 100_000}, ConfigError, "threads"),
         ({"device": "metal"}, ConfigError, "cpu"),
+        ({"verify": "never"}, ConfigError, "trusted-receipt"),
     ],
 )
 def test_arguments_out_of_range_are_refused(demo_install, arguments, error, says):
@@ -137,6 +138,13 @@ def test_settings_out_of_range_are_refused(demo_model, settings):
 def test_messages_of_the_wrong_shape_are_refused(demo_model):
     with pytest.raises(TemplateError, match="wizard"):
         demo_model.chat([{"role": "wizard", "content": "x"}])
+
+
+def test_a_text_is_no_conversation_and_a_conversation_no_text(demo_model):
+    with pytest.raises(TemplateError, match="expected a list of messages, got str"):
+        demo_model.chat("What is a lighthouse?")
+    with pytest.raises(ConfigError, match="got list; use chat"):
+        demo_model.generate(QUESTION)
 
 
 def test_a_directory_that_is_no_install_is_refused(tmp_path):
