@@ -48,6 +48,7 @@ clean:
 	  cmake ninja 'pybind11>=3.0' 'scikit-build-core>=0.11'
 
 .venv/ready: .venv/bin/python $(SOURCES)
+	@echo "Building the core and installing into .venv: about a minute."
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation \
 	  $(BUILD_FLAGS) --editable '.[dev]'
 	@touch $@

@@ -48,12 +48,16 @@ class Settings(TypedDict, total=False):
 class Answer(Iterator[str]):
     """An answer as it is written: iterate over it for pieces of visible text.
 
-    After the last piece `completion` and `reply` describe the whole answer. Closing it, or starting
-    another generation on the same model, ends it early.
+    After the last piece `completion`, `reply` and `report` describe the whole answer. Closing it,
+    or starting another generation on the same model, ends it early.
     """
 
-    def __init__(self, events: Generation, *, tools_offered: bool) -> None:
+    def __init__(
+        self, events: Generation, report: Callable[[], Report], *, tools_offered: bool
+    ) -> None:
         self._stream = parts_of(events)
+        self._model_report = report
+        self._report = report()
         self._tools_offered = tools_offered
         self._parts: list[Part] = []
         self._generated: Generated | None = None
@@ -65,6 +69,7 @@ class Answer(Iterator[str]):
             except StopIteration as end:
                 if isinstance(end.value, Generated):
                     self._generated = end.value
+                    self._report = self._model_report().since(self._report)
                 raise StopIteration from None
             self._parts.append(part)
             if isinstance(part, Content):
@@ -96,6 +101,12 @@ class Answer(Iterator[str]):
         """
         generated = self._finished()
         return reply_of(self._parts, generated, tools_offered=self._tools_offered)
+
+    @property
+    def report(self) -> Report:
+        """What the model counted for this answer; computes what is left of it."""
+        self._finished()
+        return self._report
 
 
 def load(
@@ -281,7 +292,7 @@ class Model:
             self._answer.close()
         engine.rewind(0)
         events = generate(engine, ids, config, reader, self.format.stops, on_prefill=on_prefill)
-        self._answer = Answer(events, tools_offered=bool(tools))
+        self._answer = Answer(events, self.report, tools_offered=bool(tools))
         return self._answer
 
     def report(self) -> Report:

@@ -1,6 +1,6 @@
 """What a model did and what it holds: the counters of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -74,6 +74,15 @@ class Report:
     def hit_rate(self) -> float:
         """Share of expert requests that found a slot; 0 before the first."""
         return self.hits / max(1, self.hits + self.misses)
+
+    def since(self, earlier: "Report") -> "Report":
+        """What was counted after an earlier report of the same model."""
+        counted = (
+            "tokens", "passes", "hits", "misses", "evictions", "bytes_read", "read_seconds",
+            "exposed_read_seconds", "mix_seconds", "router_wait_seconds", "routed_seconds",
+            "head_seconds",
+        )  # fmt: skip
+        return replace(self, **{k: getattr(self, k) - getattr(earlier, k) for k in counted})
 
 
 def process_memory() -> Memory:

@@ -34,6 +34,14 @@ def test_a_reply_can_be_asked_for_before_the_stream_is_read(demo_model):
     assert demo_model.stream(QUESTION, temperature=0).reply.content == ANSWER
 
 
+def test_an_answer_reports_its_own_share_of_the_counters(demo_model):
+    answers = [demo_model.stream(QUESTION, temperature=0).report for _ in range(2)]
+    whole = demo_model.report()
+    assert sum(report.tokens for report in answers) == whole.tokens
+    assert sum(report.bytes_read for report in answers) == whole.bytes_read
+    assert all(report.misses < whole.misses for report in answers)
+
+
 def test_a_new_generation_ends_the_one_before(demo_model):
     first = demo_model.stream(QUESTION, temperature=0)
     assert next(first)

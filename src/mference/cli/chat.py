@@ -135,5 +135,5 @@ def _answer(
     answer = model.stream(list(trimmed.kept), **settings)
     reply = show_reply(answer)
     if not quiet:
-        print_footer(answer.completion, model)
+        print_footer(answer)
     return [*trimmed.kept, Message("assistant", reply.content)]

@@ -56,7 +56,7 @@ def demo(
         if once is not None:
             answer = model.stream([{"role": "user", "content": once}], temperature=0)
             show_reply(answer)
-            print_footer(answer.completion, model)
+            print_footer(answer)
         elif tour:
             _tour(model)
         else:
@@ -65,7 +65,7 @@ def demo(
 
 
 def _tour(model: Model) -> None:
-    print(f"{model.install.path}\n")
+    print(f"Installed in {model.install.path}\n")
     completions = []
     for question in TOUR:
         reply = model.chat([{"role": "user", "content": question}], temperature=0)

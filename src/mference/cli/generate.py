@@ -83,4 +83,4 @@ def generate(
         else:
             show_reply(answer)
         if not quiet:
-            print_footer(answer.completion, loaded)
+            print_footer(answer)

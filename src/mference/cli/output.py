@@ -15,7 +15,7 @@ from rich.progress import (
 )
 
 from mference.chat.parts import ToolCall
-from mference.model import Answer, Model
+from mference.model import Answer
 from mference.report import Report
 from mference.session.results import Completion, Reply
 
@@ -83,9 +83,9 @@ def size(count: int) -> str:
     return f"{value:.2f} GB"
 
 
-def print_footer(completion: Completion, model: Model) -> None:
+def print_footer(answer: Answer) -> None:
     """The footer of an answer, on stderr."""
-    note(footer(completion, model.report()))
+    note(footer(answer.completion, answer.report))
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def _mismatch(source: Source, entry: PinnedEntry, found: str) -> str:
     hint = (
         f"It is the model '{other.name}': install it as that."
         if other
-        else "Allow unpinned sources to install it at your own risk."
+        else "Allow unpinned sources (--allow-unpinned) to install it at your own risk."
     )
     return (
         f"{source.description} is not the pinned source of '{entry.name}' (its {INDEX_NAME} has "

@@ -45,7 +45,7 @@ def check_start(paths: InstallPaths, *, overwrite: bool = False, resume: bool = 
     check_kinds(paths)
     if paths.final.exists() and not overwrite:
         raise InstallError(
-            f"{paths.final} exists already. Choose another output, or overwrite it explicitly."
+            f"{paths.final} exists already. Choose another output, or overwrite it (--overwrite)."
         )
     partial, checkpoint = paths.partial.exists(), paths.checkpoint.exists()
     if partial != checkpoint:

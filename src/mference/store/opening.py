@@ -198,7 +198,9 @@ def _accept_manifest(
     )
     message = f"{directory} matches no pinned model: {reason}."
     if not allow_unpinned:
-        raise UnpinnedModel(f"{message} Allow unpinned models to use it at your own risk.")
+        raise UnpinnedModel(
+            f"{message} Allow unpinned models (--allow-unpinned) to use it at your own risk."
+        )
     (warn or logging.getLogger("mference").warning)(f"{message} Its output is not vouched for.")
     return manifest, None
 
