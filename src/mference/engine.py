@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from mference import _core
 from mference.errors import ArchMismatch, ConfigError, DeviceError, LayoutError
+from mference.families import FAMILIES
 from mference.families.arch import CORE_FIELDS, EXTENSION_FIELDS, Arch
 from mference.memory import RUNGS, Slots, auto_slots, available_memory
 from mference.report import Counters
@@ -90,7 +91,8 @@ def build_core(
 
     Raises:
         ConfigError: a value is outside its range.
-        ArchMismatch: a dimension of the model is zero, or more than the core can count.
+        ArchMismatch: a dimension of the model is zero, or more than the core can count, or the
+            model differs in kind from what its family's forward pass computes.
         LayoutError: an expert lies differently in its blob than the others.
         DeviceError: the device refused, or the memory does not suffice.
         TensorNotFound: the install lacks a tensor of its family.
@@ -101,7 +103,7 @@ def build_core(
         raise ConfigError(f"{threads} threads: choose 1 to {MAX_THREADS}, or 0 for one a processor")
     if chunk not in CHUNKS:
         raise ConfigError(f"prefill chunk {chunk}: choose one of {', '.join(map(str, CHUNKS))}")
-    _check_dimensions(install.manifest.arch)
+    _check_arch(install.manifest.arch)
     device = _core.cpu_device(threads=threads, isa=isa, float32_products=float32_products)
     layers = install.layout.layers
     try:
@@ -131,7 +133,7 @@ def build_core(
         ) from None
 
 
-def _check_dimensions(arch: Arch) -> None:
+def _check_arch(arch: Arch) -> None:
     for field in (*CORE_FIELDS, *EXTENSION_FIELDS):
         if field.kind != "int":
             continue
@@ -139,6 +141,13 @@ def _check_dimensions(arch: Arch) -> None:
         optional = field in EXTENSION_FIELDS or field.key == "slidingWindow"
         if value >= 2**31 or (value < 1 and not optional):
             raise ArchMismatch(f"{MANIFEST}: no model has arch.{field.key} {value}", field.key)
+    for key, expected in FAMILIES[arch.family].fixed_arch.items():
+        if arch[key] != expected:
+            raise ArchMismatch(
+                f"{MANIFEST}: arch.{key} is {arch[key]}, and this version runs the family "
+                f"'{arch.family}' only with {expected}",
+                key,
+            )
 
 
 def _parts(layers: Sequence[LayerLayout]) -> list[tuple[int, int, int, int, int]]:

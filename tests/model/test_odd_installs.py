@@ -50,6 +50,16 @@ def test_a_dimension_that_no_model_has_is_refused(install, key, value):
         mference.load(install, allow_unpinned=True)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("hiddenActivation", "relu"), ("attentionKEqV", False), ("tieWordEmbeddings", False)],
+)
+def test_a_kind_of_model_that_the_forward_pass_does_not_compute_is_refused(install, key, value):
+    edit_arch(install, **{key: value})
+    with pytest.raises(ArchMismatch, match=f"{key} is {value}"):
+        mference.load(install, allow_unpinned=True)
+
+
 def test_a_layer_whose_experts_lie_differently_is_refused(install):
     edit_pieces(install, [1], gate={"offset": 9216}, up={"offset": 0})
     with pytest.raises(LayoutError, match="layer 1 lies differently"):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mference.families.arch import Arch
+from mference.families.arch import Arch, ArchValue
 
 Role = Literal["gate", "up", "down"]
 
@@ -71,6 +71,7 @@ class SourceRules:
 class Family:
     """One code path. `rules` is None while this version cannot install or run the family.
 
+    `fixed_arch` are the arch values that the forward pass is written for, whatever the size.
     `extension_keys` are the arch keys its manifests write beyond the core ones; `required_keys`
     those a reader insists on. `fixed_quant` means that the manifest records `quant` as it stands
     instead of what the tensors show.
@@ -83,6 +84,7 @@ class Family:
     quant: Mapping[str, SlotRule] = field(default_factory=lambda: COMMON_QUANT)
     fixed_quant: bool = False
     flash_head: bool = False
+    fixed_arch: Mapping[str, ArchValue] = field(default_factory=dict)
     rules: SourceRules | None = None
 
 

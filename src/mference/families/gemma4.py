@@ -119,6 +119,11 @@ def _invalid(message: str) -> CheckpointError:
 FAMILY = Family(
     name="gemma4",
     baseline=BASELINE,
+    fixed_arch={
+        "hiddenActivation": "gelu_pytorch_tanh",
+        "attentionKEqV": True,
+        "tieWordEmbeddings": True,
+    },
     rules=SourceRules(
         model_types=("gemma4", "gemma4_text"),
         read_arch=read_arch,
