@@ -7,6 +7,10 @@
 
 namespace mference {
 
+namespace {
+constexpr size_t kAlignment = 4096;
+}  // namespace
+
 int kv_capacity(const KvShape& shape, int context, int chunk) {
   return shape.window == 0 ? context : std::min(context, shape.window + chunk);
 }
@@ -23,12 +27,19 @@ KvState::KvState(Device& device, const std::vector<KvShape>& layers, int context
     cache.dim = shape.dim;
     const size_t size = static_cast<size_t>(cache.capacity) * shape.heads * shape.dim * element;
     for (View* view : {&cache.keys, &cache.values}) {
-      buffers_.push_back(device.allocate(size));
-      *view = {buffers_.back().get(), 0, size};
+      *view = {nullptr, bytes_, size};
+      bytes_ += (size + kAlignment - 1) / kAlignment * kAlignment;
     }
-    bytes_ += 2 * size;
     layers_.push_back(cache);
   }
+  // One reservation for all layers, so that the system judges their sum.
+  try {
+    buffer_ = device.allocate(bytes_, kAlignment);
+  } catch (const DeviceError& error) {
+    throw DeviceError(std::string(error.what()) + ", for the keys and values of a context of " +
+                      std::to_string(context) + " tokens; use a smaller context");
+  }
+  for (KvCache& cache : layers_) cache.keys.buffer = cache.values.buffer = buffer_.get();
 }
 
 void KvState::advance(int rows) {

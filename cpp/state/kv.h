@@ -22,6 +22,7 @@ int kv_capacity(const KvShape& shape, int context, int chunk);
 
 class KvState {
  public:
+  // Rows cost memory once they are written. Raises DeviceError if a full context cannot fit.
   KvState(Device& device, const std::vector<KvShape>& layers, int context, int chunk, KvType type);
 
   const KvCache& layer(int index) const { return layers_[index]; }
@@ -35,7 +36,7 @@ class KvState {
   void rewind(int position);
 
  private:
-  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::unique_ptr<Buffer> buffer_;
   std::vector<KvShape> shapes_;
   std::vector<KvCache> layers_;
   int context_;
