@@ -57,6 +57,7 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
       const auto chunk = tokens.first(std::min<size_t>(tokens.size(), init_.chunk));
       tokens = tokens.subspan(chunk.size());
       const Head last = tokens.empty() ? head : Head::kNone;
+      kv_.write(static_cast<int>(chunk.size()));
       if (chunk.size() == 1) {
         decode(chunk, last, interrupt);
       } else {

@@ -42,13 +42,16 @@ KvState::KvState(Device& device, const std::vector<KvShape>& layers, int context
   for (KvCache& cache : layers_) cache.keys.buffer = cache.values.buffer = buffer_.get();
 }
 
-void KvState::advance(int rows) {
+void KvState::write(int rows) {
   if (rows > context_ - position_) {
     throw DeviceError("position " + std::to_string(position_) + " + " + std::to_string(rows) +
                       " passes the context of " + std::to_string(context_) + " tokens");
   }
+  written_ = std::max(written_, position_ + rows);
+}
+
+void KvState::advance(int rows) {
   position_ += rows;
-  written_ = std::max(written_, position_);
 }
 
 void KvState::rewind(int position) {

@@ -30,6 +30,9 @@ class KvState {
   int context() const { return context_; }
   size_t bytes() const { return bytes_; }
 
+  // Before rows are written behind the position, and once they all are. Rows of a pass that failed
+  // between the two stay out of the sequence, but what they overwrote is gone.
+  void write(int rows);
   void advance(int rows);
   // Forgets the positions from `position` on. Raises DeviceError if rows that would be needed
   // again have been overwritten, or if `position` lies ahead.

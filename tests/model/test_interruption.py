@@ -99,3 +99,24 @@ def test_a_forked_child_is_told_to_load_again_and_can_end(demo_install):
         pytest.fail("the child never ended")
     assert os.waitstatus_to_exitcode(status) == 0
     core.greedy([5])
+
+
+def test_no_rewind_into_a_window_that_a_failed_chunk_overwrote(demo_install, tmp_path):
+    copy = tmp_path / "copy.gturbo"
+    shutil.copytree(demo_install, copy)
+    core = open_core(copy, context=4000, slots=8)
+    core.forward(PROMPT[:400])
+    last = copy / "packed_experts" / "layer_05.bin"
+    content = last.read_bytes()
+    os.truncate(last, 0)
+    with pytest.raises(ExpertFillError):
+        core.forward(PROMPT[400:528])
+    last.write_bytes(content)
+    assert core.position == 400
+
+    # Five layers have put 128 rows into their rings of 256; position 390 sees from 263 on.
+    with pytest.raises(DeviceError, match="overwritten"):
+        core.rewind(390)
+    core.rewind(399)
+    want = open_core(demo_install, context=4000).logits(PROMPT[:400])
+    assert np.array_equal(core.logits(PROMPT[399:400]), want)
