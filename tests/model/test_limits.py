@@ -1,5 +1,7 @@
 """The core refuses sizes that would overflow or never end, whoever hands them over."""
 
+from pathlib import Path
+
 import pytest
 
 from mference import _core
@@ -19,8 +21,7 @@ def test_a_context_too_large_for_the_machine_is_refused_with_its_size(demo_insta
 
 def test_a_large_context_costs_nothing_until_it_is_used(demo_install):
     def resident() -> int:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * 4096
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096
 
     before = resident()
     core = open_core(demo_install, context=1_000_000)
