@@ -20,7 +20,7 @@ case $sanitizers in
   thread) runtime=libtsan.so ;;
   *) runtime=libasan.so ;;
 esac
-[ $# -gt 0 ] || set -- tests/device tests/experts tests/oracles -m "not slow"
+[ $# -gt 0 ] || set -- tests/device tests/experts tests/model tests/oracles -m "not slow"
 # The interpreter itself leaks on purpose, so leaks are not looked for.
 LD_PRELOAD=$("${CXX:-g++}" -print-file-name=$runtime) \
   ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
