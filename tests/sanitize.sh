@@ -20,9 +20,12 @@ case $sanitizers in
   thread) runtime=libtsan.so ;;
   *) runtime=libasan.so ;;
 esac
-[ $# -gt 0 ] || set -- tests/device tests/experts tests/oracles -m "not slow"
+[ $# -gt 0 ] || set -- tests/device tests/experts tests/model tests/oracles -m "not slow"
 # The interpreter itself leaks on purpose, so leaks are not looked for.
-LD_PRELOAD=$("${CXX:-g++}" -print-file-name=$runtime) \
+# The runtime finds what throws exceptions only in a C++ library that is loaded before Python's
+# modules are. Its reports go to the terminal past pytest, which dies with the process.
+libraries="$("${CXX:-g++}" -print-file-name=$runtime) $("${CXX:-g++}" -print-file-name=libstdc++.so)"
+LD_PRELOAD=$libraries \
   ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
   TSAN_OPTIONS=halt_on_error=1 OPENBLAS_NUM_THREADS=1 \
-  "$home/venv/bin/python" -m pytest -q -p no:cacheprovider "$@"
+  "$home/venv/bin/python" -m pytest -q --capture=sys -p no:cacheprovider "$@"

@@ -16,6 +16,11 @@ class ExpertFillError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
+class GenerationError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 class TensorNotFound : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

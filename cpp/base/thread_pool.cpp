@@ -1,9 +1,6 @@
 #include "base/thread_pool.h"
 
-#include <string>
-#include <system_error>
-
-#include "base/errors.h"
+#include "base/start_thread.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -26,10 +23,10 @@ void spin_pause() {
 
 ThreadPool::ThreadPool(int threads) {
   try {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
-  } catch (const std::system_error& error) {
+    for (int i = 1; i < threads; ++i) workers_.push_back(start_thread([this] { work(); }));
+  } catch (...) {
     stop();
-    throw DeviceError("cannot start " + std::to_string(threads) + " threads: " + error.what());
+    throw;
   }
 }
 
@@ -50,7 +47,7 @@ void ThreadPool::stop() {
 // Only a thread that holds a task of this loop looks at the loop's body, and the loop lasts until
 // that task is done. So run() need not wait for workers that come late or not at all, as they do
 // when other processes want the processors.
-void ThreadPool::drain() {
+void ThreadPool::drain() noexcept {
   for (int left = left_.fetch_sub(1); left > 0; left = left_.fetch_sub(1)) {
     (*body_)(tasks_ - left);
     done_.fetch_add(1);

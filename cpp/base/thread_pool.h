@@ -30,7 +30,7 @@ class ThreadPool {
 
  private:
   void work();
-  void drain();
+  void drain() noexcept;  // other threads may still be using a body that threw
   void stop();
 
   std::vector<std::thread> workers_;

@@ -53,7 +53,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;
-  // Zero-filled memory, aligned to `alignment` (a power of two).
+  // Zero-filled memory, aligned to `alignment` (a power of two). What is large costs nothing until
+  // it is touched. Raises DeviceError naming the size if there is not that much.
   virtual std::unique_ptr<Buffer> allocate(size_t size, size_t alignment = 64) = 0;
   // Host memory seen through a buffer, without a copy. The memory must outlive the buffer.
   virtual std::unique_ptr<Buffer> wrap(std::byte* data, size_t size) = 0;

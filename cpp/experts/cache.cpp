@@ -32,20 +32,21 @@ bool ExpertCache::before(int a, int b) const {
 }
 
 void ExpertCache::touch(int expert, int slot) {
+  slots_.at(slot).last_use = clock_;
   ++uses_[expert];
-  slots_[slot].last_use = clock_;
 }
 
 void ExpertCache::vacate(int slot) {
-  const int owner = slots_[slot].owner;
+  const int owner = slots_.at(slot).owner;
   if (owner >= 0 && table_[owner] == slot) table_[owner] = -1;
   slots_[slot].owner = -1;
 }
 
 void ExpertCache::own(int slot, int expert) {
+  int16_t& place = table_.at(expert);
   vacate(slot);
   slots_[slot].owner = expert;
-  table_[expert] = static_cast<int16_t>(slot);
+  place = static_cast<int16_t>(slot);
 }
 
 std::optional<Plan> ExpertCache::plan(std::span<const int> experts, std::span<const int> avoid) {
@@ -53,7 +54,7 @@ std::optional<Plan> ExpertCache::plan(std::span<const int> experts, std::span<co
   plan.experts.assign(experts.begin(), experts.end());
   plan.slots.assign(experts.size(), -1);
   for (size_t i = 0; i < experts.size(); ++i) {
-    plan.slots[i] = table_[experts[i]];
+    plan.slots[i] = table_.at(experts[i]);
     if (plan.slots[i] < 0) plan.misses.push_back(static_cast<int>(i));
   }
   std::vector<int> victims;
@@ -106,7 +107,7 @@ Reservation ExpertCache::reserve(std::span<const int> experts, int keep) {
 int ExpertCache::land(const Reservation& reservation, std::span<const int> failed) {
   int loaded = 0;
   for (size_t i = 0; i < reservation.slots.size(); ++i) {
-    slots_[reservation.slots[i]].reserved = false;
+    slots_.at(reservation.slots[i]).reserved = false;
     if (contains(failed, reservation.experts[i])) continue;
     own(reservation.slots[i], reservation.experts[i]);
     slots_[reservation.slots[i]].last_use = clock_;
@@ -117,13 +118,13 @@ int ExpertCache::land(const Reservation& reservation, std::span<const int> faile
 
 void ExpertCache::note_hits(std::span<const int> experts) {
   ++clock_;
-  for (const int expert : experts) touch(expert, table_[expert]);
+  for (const int expert : experts) touch(expert, table_.at(expert));
 }
 
 std::vector<int> ExpertCache::probe(std::span<const int> experts) const {
   std::vector<int> absent;
   for (const int expert : experts) {
-    if (expert >= 0 && table_[expert] < 0 && !contains(absent, expert)) absent.push_back(expert);
+    if (expert >= 0 && table_.at(expert) < 0 && !contains(absent, expert)) absent.push_back(expert);
   }
   return absent;
 }

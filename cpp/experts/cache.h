@@ -29,7 +29,8 @@ struct Reservation {
 
 // Victims, in order: empty slots, then the fewest uses (LFU only), then the oldest use, then the
 // lowest slot. Uses are counted for each expert over the whole run and rise with each planned
-// request; probes and reservations count nothing. Not thread safe: one host thread plans.
+// request; probes and reservations count nothing. An expert or slot that does not exist is
+// std::out_of_range. Not thread safe: one host thread plans.
 class ExpertCache {
  public:
   ExpertCache(int slots, int experts, CachePolicy policy = CachePolicy::kLfu);

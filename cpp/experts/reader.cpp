@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/start_thread.h"
 
 namespace mference {
 
@@ -53,10 +54,19 @@ void Fill::wait() {
 }
 
 Reader::Reader(int threads) {
-  for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    for (int i = 0; i < threads; ++i) workers_.push_back(start_thread([this] { work(); }));
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 Reader::~Reader() {
+  stop();
+}
+
+void Reader::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

@@ -45,6 +45,7 @@ class Fill {
 
 class Reader {
  public:
+  // Raises DeviceError if the system refuses that many threads.
   explicit Reader(int threads);
   ~Reader();
   Reader(const Reader&) = delete;
@@ -61,6 +62,7 @@ class Reader {
     size_t index;
   };
   void work();
+  void stop();
 
   std::mutex mutex_;
   std::condition_variable ready_;

@@ -3,24 +3,21 @@
 
 #include <cstddef>
 
+#include "base/anonymous_memory.h"
+
 namespace mference {
 
 // Pages become resident as fills touch them; an untouched slot costs nothing.
 class Slab {
  public:
+  // Raises DeviceError if the machine has not that much memory.
   Slab(int slots, size_t stride);
-  ~Slab();
-  Slab(const Slab&) = delete;
-  Slab& operator=(const Slab&) = delete;
 
-  std::byte* data() const { return data_; }
-  size_t size() const { return size_; }
+  std::byte* data() const { return memory_.data(); }
+  size_t size() const { return memory_.size(); }
 
  private:
-  std::byte* base_ = nullptr;
-  size_t reserved_ = 0;
-  std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  AnonymousMemory memory_;
 };
 
 }  // namespace mference

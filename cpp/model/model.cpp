@@ -4,25 +4,20 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "model/limits.h"
 
 namespace mference {
 
 Model::Model(std::shared_ptr<Device> device, ModelInit init)
-    : init_(std::move(init)),
+    : init_(checked(std::move(init))),
       device_(std::move(device)),
       weights_(*device_, init_.weights_path, std::move(init_.tensors)),
       kv_(*device_, find_family(init_.arch.family).kv_shapes(init_.arch), init_.context,
-          std::min(init_.chunk, init_.context), init_.kv_type),
+          init_.chunk, init_.kv_type),
       reader_(init_.readers),
       routed_(device_->make_event()),
       computed_(device_->make_event()),
       stream_(device_->make_stream()) {
-  init_.chunk = std::min(init_.chunk, init_.context);
-  init_.slots = std::min(init_.slots, init_.arch.experts);
-  if (init_.slots != 0 && init_.slots < init_.arch.top_k) {
-    throw DeviceError("a layer needs at least " + std::to_string(init_.arch.top_k) +
-                      " expert slots, one for each expert a token selects");
-  }
   for (int layer = 0; layer < init_.arch.layers; ++layer) {
     experts_.push_back(
         std::make_unique<ExpertStreamer>(*device_, reader_, init_.experts, layer, init_.slots));
@@ -41,7 +36,7 @@ Model::~Model() {
 
 void Model::check(std::span<const int32_t> tokens) const {
   if (tokens.empty()) throw DeviceError("no tokens to run");
-  if (static_cast<int>(tokens.size()) > init_.context - kv_.position()) {
+  if (tokens.size() > static_cast<size_t>(init_.context - kv_.position())) {
     throw DeviceError(std::to_string(tokens.size()) + " tokens at position " +
                       std::to_string(kv_.position()) + " pass the context of " +
                       std::to_string(init_.context) + " tokens");
@@ -62,6 +57,7 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
       const auto chunk = tokens.first(std::min<size_t>(tokens.size(), init_.chunk));
       tokens = tokens.subspan(chunk.size());
       const Head last = tokens.empty() ? head : Head::kNone;
+      kv_.write(static_cast<int>(chunk.size()));
       if (chunk.size() == 1) {
         decode(chunk, last, interrupt);
       } else {

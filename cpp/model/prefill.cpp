@@ -51,7 +51,7 @@ void Model::prefill_experts(int layer, Pass pass) {
       group_by_expert(forward_->ids(pass), init_.arch.experts, forward_->pairs(pass));
   // Two tiles must fit: one being computed and one being read.
   const size_t tile = init_.slots == 0 ? RoutedExperts::kMaxTile
-                                       : std::min(RoutedExperts::kMaxTile, init_.slots / 2);
+                                       : std::clamp(init_.slots / 2, 1, RoutedExperts::kMaxTile);
 
   const auto request = [&](size_t first, std::span<const int> avoid) {
     std::vector<int> wanted;

@@ -26,6 +26,8 @@ void translate(std::exception_ptr error) {
     set_error("ExpertFillError", e);
   } catch (const DeviceError& e) {
     set_error("DeviceError", e);
+  } catch (const GenerationError& e) {
+    set_error("GenerationError", e);
   } catch (const TensorNotFound& e) {
     set_error("TensorNotFound", e);
   }

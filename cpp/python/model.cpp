@@ -5,11 +5,15 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 
+#include "base/errors.h"
 #include "experts/cache.h"
 #include "python/bindings.h"
 
@@ -77,12 +81,73 @@ class Interrupt {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-std::unique_ptr<Model> make_model(std::shared_ptr<Device> device, const py::dict& arch,
-                                  const std::string& weights, const py::dict& tensors,
-                                  const std::vector<std::string>& files,
-                                  const std::vector<std::vector<size_t>>& offsets, size_t stride,
-                                  const py::list& parts, std::function<void(int)> verify_layer,
-                                  int slots, int context, int chunk, int readers, bool float32_kv) {
+// A model as Python holds it: in the process that loaded it, and one caller at a time. What other
+// threads may ask meanwhile is answered as of the last call that ended.
+class SharedModel {
+ public:
+  explicit SharedModel(std::unique_ptr<Model> model) : model_(std::move(model)) { note(); }
+  ~SharedModel() {
+    // A forked child has none of the threads that the model would wait for.
+    if (!at_home()) (void)model_.release();
+  }
+  SharedModel(const SharedModel&) = delete;
+  SharedModel& operator=(const SharedModel&) = delete;
+
+  // The right to use the model; taken and returned with the interpreter lock held.
+  class Turn {
+   public:
+    explicit Turn(SharedModel& shared) : shared_(shared) {
+      if (!shared.at_home()) {
+        throw DeviceError("the model was loaded before this process was forked; load it again");
+      }
+      if (shared.busy_.exchange(true)) {
+        throw GenerationError(
+            "the model is already computing, for another thread or in a signal handler; "
+            "load one model for each, or wait");
+      }
+    }
+    ~Turn() {
+      shared_.note();
+      shared_.busy_ = false;
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    Model& operator*() const { return *shared_.model_; }
+    Model* operator->() const { return shared_.model_.get(); }
+
+   private:
+    SharedModel& shared_;
+  };
+
+  int position() const { return position_; }
+  int slots() const { return model_->slots(); }
+  size_t kv_bytes() const { return model_->kv().bytes(); }
+  const ExpertCounters& experts() const { return experts_; }
+  const Phases& phases() const { return phases_; }
+
+ private:
+  bool at_home() const { return getpid() == process_; }
+  void note() {
+    position_ = model_->position();
+    experts_ = model_->counters();
+    phases_ = model_->phases();
+  }
+
+  std::unique_ptr<Model> model_;
+  pid_t process_ = getpid();
+  std::atomic<bool> busy_{false};
+  int position_ = 0;
+  ExpertCounters experts_;
+  Phases phases_;
+};
+
+std::unique_ptr<SharedModel> make_model(std::shared_ptr<Device> device, const py::dict& arch,
+                                        const std::string& weights, const py::dict& tensors,
+                                        const std::vector<std::string>& files,
+                                        const std::vector<std::vector<size_t>>& offsets,
+                                        size_t stride, const py::list& parts,
+                                        std::function<void(int)> verify_layer, int slots,
+                                        int context, int chunk, int readers, bool float32_kv) {
   ModelInit init;
   init.arch = read_arch(arch);
   init.weights_path = weights;
@@ -98,7 +163,7 @@ std::unique_ptr<Model> make_model(std::shared_ptr<Device> device, const py::dict
   init.chunk = chunk;
   init.readers = readers;
   init.kv_type = float32_kv ? KvType::kFloat32 : KvType::kFloat16;
-  return std::make_unique<Model>(std::move(device), std::move(init));
+  return std::make_unique<SharedModel>(std::make_unique<Model>(std::move(device), std::move(init)));
 }
 
 using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
@@ -114,8 +179,8 @@ py::array_t<float> copy_logits(const Model& model) {
   return py::array_t<float>(static_cast<py::ssize_t>(logits.size()), logits.data());
 }
 
-py::dict counters(const Model& model) {
-  const ExpertCounters c = model.counters();
+py::dict counters(const SharedModel& model) {
+  const ExpertCounters& c = model.experts();
   const Phases& p = model.phases();
   const auto seconds = [](uint64_t ns) { return static_cast<double>(ns) * 1e-9; };
   py::dict d;
@@ -132,37 +197,43 @@ py::dict counters(const Model& model) {
   d["routed_seconds"] = seconds(p.routed);
   d["head_seconds"] = seconds(p.head);
   d["slots"] = model.slots();
-  d["kv_bytes"] = model.kv().bytes();
+  d["kv_bytes"] = model.kv_bytes();
   return d;
 }
 
 }  // namespace
 
 void bind_model(py::module_& module) {
-  py::class_<Model>(module, "Model")
+  using Turn = SharedModel::Turn;
+  py::class_<SharedModel>(module, "Model")
       .def(py::init(&make_model), py::kw_only(), py::arg("device"), py::arg("arch"),
            py::arg("weights"), py::arg("tensors"), py::arg("expert_files"),
            py::arg("expert_offsets"), py::arg("expert_stride"), py::arg("expert_parts"),
            py::arg("verify_layer"), py::arg("slots"), py::arg("context"), py::arg("chunk"),
            py::arg("readers"), py::arg("float32_kv"))
       .def(
-          "forward", [](Model& m, const Tokens& t) { run(m, t, Head::kNone); }, py::arg("tokens"))
+          "forward", [](SharedModel& m, const Tokens& t) { run(*Turn(m), t, Head::kNone); },
+          py::arg("tokens"))
       .def(
           "greedy",
-          [](Model& m, const Tokens& t) {
-            run(m, t, Head::kArgmax);
-            return m.token();
+          [](SharedModel& m, const Tokens& t) {
+            const Turn turn(m);
+            run(*turn, t, Head::kArgmax);
+            return turn->token();
           },
           py::arg("tokens"))
       .def(
           "logits",
-          [](Model& m, const Tokens& t) {
-            run(m, t, Head::kLogits);
-            return copy_logits(m);
+          [](SharedModel& m, const Tokens& t) {
+            const Turn turn(m);
+            run(*turn, t, Head::kLogits);
+            return copy_logits(*turn);
           },
           py::arg("tokens"))
-      .def_property_readonly("position", &Model::position)
-      .def("rewind", &Model::rewind, py::arg("position"))
+      .def_property_readonly("position", &SharedModel::position)
+      .def(
+          "rewind", [](SharedModel& m, int position) { Turn(m)->rewind(position); },
+          py::arg("position"))
       .def("counters", &counters);
 
   py::class_<Plan>(module, "Plan")
@@ -176,8 +247,9 @@ void bind_model(py::module_& module) {
       .def_readonly("slots", &Reservation::slots);
   py::class_<ExpertCache>(module, "ExpertCache")
       .def(py::init([](int slots, int experts, const std::string& policy) {
-             if (slots < 1 || experts < 1)
-               throw py::value_error("slots and experts must be positive");
+             const auto possible = [](int count) { return count >= 1 && count <= INT16_MAX; };
+             if (!possible(slots) || !possible(experts))
+               throw py::value_error("slots and experts must be positive and fit 16 bits");
              if (policy != "lfu" && policy != "lru") throw py::value_error("policy is lfu or lru");
              return ExpertCache(slots, experts,
                                 policy == "lru" ? CachePolicy::kLru : CachePolicy::kLfu);

@@ -7,6 +7,10 @@
 
 namespace mference {
 
+namespace {
+constexpr size_t kAlignment = 4096;
+}  // namespace
+
 int kv_capacity(const KvShape& shape, int context, int chunk) {
   return shape.window == 0 ? context : std::min(context, shape.window + chunk);
 }
@@ -23,21 +27,31 @@ KvState::KvState(Device& device, const std::vector<KvShape>& layers, int context
     cache.dim = shape.dim;
     const size_t size = static_cast<size_t>(cache.capacity) * shape.heads * shape.dim * element;
     for (View* view : {&cache.keys, &cache.values}) {
-      buffers_.push_back(device.allocate(size));
-      *view = {buffers_.back().get(), 0, size};
+      *view = {nullptr, bytes_, size};
+      bytes_ += (size + kAlignment - 1) / kAlignment * kAlignment;
     }
-    bytes_ += 2 * size;
     layers_.push_back(cache);
   }
+  // One reservation for all layers, so that the system judges their sum.
+  try {
+    buffer_ = device.allocate(bytes_, kAlignment);
+  } catch (const DeviceError& error) {
+    throw DeviceError(std::string(error.what()) + ", for the keys and values of a context of " +
+                      std::to_string(context) + " tokens; use a smaller context");
+  }
+  for (KvCache& cache : layers_) cache.keys.buffer = cache.values.buffer = buffer_.get();
 }
 
-void KvState::advance(int rows) {
+void KvState::write(int rows) {
   if (rows > context_ - position_) {
     throw DeviceError("position " + std::to_string(position_) + " + " + std::to_string(rows) +
                       " passes the context of " + std::to_string(context_) + " tokens");
   }
+  written_ = std::max(written_, position_ + rows);
+}
+
+void KvState::advance(int rows) {
   position_ += rows;
-  written_ = std::max(written_, position_);
 }
 
 void KvState::rewind(int position) {

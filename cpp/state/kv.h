@@ -22,6 +22,7 @@ int kv_capacity(const KvShape& shape, int context, int chunk);
 
 class KvState {
  public:
+  // Rows cost memory once they are written. Raises DeviceError if a full context cannot fit.
   KvState(Device& device, const std::vector<KvShape>& layers, int context, int chunk, KvType type);
 
   const KvCache& layer(int index) const { return layers_[index]; }
@@ -29,13 +30,16 @@ class KvState {
   int context() const { return context_; }
   size_t bytes() const { return bytes_; }
 
+  // Before rows are written behind the position, and once they all are. Rows of a pass that failed
+  // between the two stay out of the sequence, but what they overwrote is gone.
+  void write(int rows);
   void advance(int rows);
   // Forgets the positions from `position` on. Raises DeviceError if rows that would be needed
   // again have been overwritten, or if `position` lies ahead.
   void rewind(int position);
 
  private:
-  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::unique_ptr<Buffer> buffer_;
   std::vector<KvShape> shapes_;
   std::vector<KvCache> layers_;
   int context_;

@@ -190,8 +190,8 @@ class Model:
     """A model ready to generate; made by `mference.load`, one sequence at a time.
 
     Use it as a context manager, or call `close()`: expert slots and state are freed then. Each
-    generation starts from an empty state. Not for several threads at once; the interpreter is
-    free to run other threads while the model computes.
+    generation starts from an empty state. One thread at a time: a call while another one computes
+    raises `GenerationError`. The interpreter is free to run other threads meanwhile.
     """
 
     def __init__(self, install: Install, chat_format: ChatFormat, engine: CoreEngine) -> None:

@@ -145,6 +145,17 @@ def test_keys_that_are_not_finite_reach_the_output():
         assert np.isnan(one).all()
 
 
+def test_positions_near_the_end_of_the_integers_are_refused():
+    q = np.zeros((2, 4, 32), np.float32)
+    kv = np.zeros((16, 2, 32), np.float16)
+    norm, rope = np.zeros(32, np.uint16), np.zeros((2, 16, 2), np.float32)
+    for position in (2**31 - 1, -1):
+        with pytest.raises(DeviceError, match="positions"):
+            ops.attention(cpu(), q, kv, kv, position, 8)
+        with pytest.raises(DeviceError, match="positions"):
+            ops.qkv_epilogue(cpu(), q, q[:, :2], None, norm, norm, rope, kv, kv, position)
+
+
 def test_attention_refuses_rings_and_shapes_that_do_not_fit():
     q = np.zeros((2, 4, 32), np.float32)
     kv = np.zeros((16, 2, 32), np.float16)

@@ -45,6 +45,14 @@ def test_equal_logits_give_the_lowest_token_wherever_work_is_split():
         assert ops.head_argmax(device, x, norm, matrix(repeated)) == 517
 
 
+def test_a_head_without_a_single_number_is_an_error_and_not_token_0():
+    x, norm, table = head_case(40, 128)
+    x[3] = np.nan
+    for device in [*devices(), cpu(float32=True)]:
+        with pytest.raises(DeviceError, match=r"HeadArgmax.*corrupt"):
+            ops.head_argmax(device, x, norm, matrix(table))
+
+
 @pytest.mark.slow
 def test_the_whole_head():
     x, norm, table = head_case(262144, HIDDEN)

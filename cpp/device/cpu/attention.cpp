@@ -41,6 +41,11 @@ Cache open_cache(const KvCache& cache, const char* field) {
   return open;
 }
 
+void check_positions(int position, int rows, const char* field) {
+  require(position >= 0 && rows >= 0 && position <= std::numeric_limits<int>::max() - rows, field,
+          "the positions do not fit an int");
+}
+
 void rotate(float* x, int dim, int rotated, const float* rope) {
   float* high = x + dim / 2;
   for (int i = 0; i < rotated; ++i) {
@@ -63,7 +68,8 @@ class Attend {
         cache_(open_cache(op.cache, "Attention.cache")) {
     require(op.heads > 0 && op.heads % op.cache.heads == 0, "Attention",
             "the query heads must be a multiple of the cache's heads");
-    require(op.position >= 0 && op.window >= 0, "Attention", "position and window are negative");
+    require(op.window >= 0, "Attention", "the window is negative");
+    check_positions(op.position, op.rows, "Attention");
     require(op.position + op.rows - first_position(0) <= op.cache.capacity, "Attention.cache",
             "the ring is shorter than the positions that the rows may see");
     shared_ = op.heads / op.cache.heads;
@@ -196,8 +202,8 @@ void execute(const QkvEpilogue& op, Context& context) {
   const int dim = op.cache.dim;
   const size_t rows = op.rows;
   const size_t kv_width = size_t(op.cache.heads) * dim;
-  require(op.position >= 0 && op.rows <= op.cache.capacity, "QkvEpilogue.cache",
-          "the ring is shorter than the rows");
+  check_positions(op.position, op.rows, "QkvEpilogue");
+  require(op.rows <= op.cache.capacity, "QkvEpilogue.cache", "the ring is shorter than the rows");
   require(op.rotated >= 0 && op.rotated <= dim / 2, "QkvEpilogue.rope",
           "more rotated pairs than the head has");
   float* q = floats(op.q, rows * op.heads * dim, "QkvEpilogue.q");

@@ -4,12 +4,12 @@
 #include <new>
 #include <thread>
 
+#include "base/anonymous_memory.h"
 #include "base/errors.h"
 #include "device/cpu/stream.h"
 
 #if defined(__linux__)
 #include <sched.h>
-#include <sys/mman.h>
 #endif
 
 namespace mference::cpu {
@@ -17,9 +17,18 @@ namespace mference::cpu {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-#if defined(__linux__)
-constexpr size_t kHugePage = size_t{2} << 20;
-#endif
+// Smaller buffers come from the allocator, where sanitizers watch their ends.
+constexpr size_t kLargeBuffer = size_t{1} << 20;
+
+class LargeBuffer final : public Buffer {
+ public:
+  LargeBuffer(size_t size, size_t alignment) : memory_(size, alignment) {}
+  std::byte* data() const override { return memory_.data(); }
+  size_t size() const override { return memory_.size(); }
+
+ private:
+  AnonymousMemory memory_;
+};
 
 class OwnedBuffer final : public Buffer {
  public:
@@ -27,10 +36,6 @@ class OwnedBuffer final : public Buffer {
       : alignment_(alignment),
         data_(static_cast<std::byte*>(::operator new[](size, std::align_val_t{alignment}))),
         size_(size) {
-#if defined(__linux__)
-    // Weights that stream through small pages arrive at little more than half the speed.
-    if (alignment >= kHugePage) madvise(data_, size, MADV_HUGEPAGE);
-#endif
     std::memset(data_, 0, size);
   }
   ~OwnedBuffer() override { ::operator delete[](data_, std::align_val_t{alignment_}); }
@@ -69,6 +74,7 @@ class CpuDevice final : public Device {
            (options_.threads == 1 ? " thread)" : " threads)");
   }
   std::unique_ptr<Buffer> allocate(size_t size, size_t alignment) override {
+    if (size >= kLargeBuffer) return std::make_unique<LargeBuffer>(size, alignment);
     return std::make_unique<OwnedBuffer>(size, alignment);
   }
   std::unique_ptr<Buffer> wrap(std::byte* data, size_t size) override {

@@ -64,8 +64,10 @@ Matrix part(const View& blob, const ExpertShape::Part& part, int rows, int cols)
   require(part.group > 0, kField, "the group is not positive");
   const size_t codes = size_t(rows) * cols * part.bits / 8;
   const size_t groups = size_t(rows) * (cols / part.group) * sizeof(uint16_t);
-  require(part.weight + codes <= blob.size && part.scales + groups <= blob.size &&
-              part.biases + groups <= blob.size,
+  const auto fits = [&](size_t offset, size_t size) {
+    return size <= blob.size && offset <= blob.size - size;
+  };
+  require(fits(part.weight, codes) && fits(part.scales, groups) && fits(part.biases, groups),
           kField, "a part leaves the expert's blob");
   Affine affine;
   affine.weight = blob.at(part.weight, codes);

@@ -91,6 +91,8 @@ void execute(const HeadArgmax& op, Context& context) {
   for (const Best& b : bests) {
     if (b.value > best.value) best = b;
   }
+  require(best.value > kLowest, "HeadArgmax",
+          "no logit is a number; the weights or the input are corrupt");
   *token = best.id;
 }
 

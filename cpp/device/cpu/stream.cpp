@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace mference::cpu {
 
 namespace {
@@ -31,7 +33,8 @@ void CpuEvent::wait(uint64_t value) {
   reached_.wait(lock, [&] { return value_.load() >= value; });
 }
 
-CpuStream::CpuStream(const Options& options) : context_(options), worker_([this] { work(); }) {}
+CpuStream::CpuStream(const Options& options)
+    : context_(options), worker_(start_thread([this] { work(); })) {}
 
 CpuStream::~CpuStream() {
   {
