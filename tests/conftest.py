@@ -1,5 +1,11 @@
 """Fixtures that several parts of the suite share."""
 
+import os
+
+# The references multiply small matrices: a pool of threads costs them more than it gives, most of
+# all beside the model's own.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from collections.abc import Iterator
 from pathlib import Path
 
