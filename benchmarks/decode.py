@@ -1,0 +1,82 @@
+"""Prefill and decode speed of an installed model, by slots, in one run.
+
+    python benchmarks/decode.py MODEL [--slots 16 resident] [--prompt 512] [--tokens 40]
+
+Tokens are drawn at random, so a synthetic model does as well as a real one; but random tokens share
+few experts with their neighbours, which is the worst case for the slots. Decode is the median over
+tokens. `own` is anonymous memory after the run, `mapped` resident file pages. Reads are buffered:
+on a machine with memory to spare they come from the page cache, and the table says nothing about a
+disk.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+
+from mference.cli.options import parse_slots
+from mference.cli.output import size
+from mference.engine import build_core
+from mference.memory import Slots
+from mference.report import process_memory
+from mference.store import Install, open_install
+
+WARM_UP = 5
+
+
+def row(install: Install, slots: Slots, prompt: int, tokens: int, threads: int) -> str:
+    """Runs one setting; its line of the table."""
+    rng = np.random.default_rng(1)
+    vocabulary = install.manifest.arch.integer("vocabSize")
+    core = build_core(install, slots=slots, context=4096, threads=threads)
+    core.greedy(rng.integers(200, vocabulary, 128))  # opens every layer
+    core.rewind(0)
+    start = time.perf_counter()
+    core.greedy(rng.integers(200, vocabulary, prompt))
+    prefill = prompt / (time.perf_counter() - start)
+    times = []
+    before = core.counters()
+    for i in range(WARM_UP + tokens):
+        if i == WARM_UP:
+            before = core.counters()
+        start = time.perf_counter()
+        core.greedy(rng.integers(200, vocabulary, 1))
+        times.append(time.perf_counter() - start)
+    after = core.counters()
+    hits, misses = after["hits"] - before["hits"], after["misses"] - before["misses"]
+    read = (after["bytes_read"] - before["bytes_read"]) / tokens
+    memory = process_memory()
+    decode = 1 / statistics.median(times[WARM_UP:])
+    return (
+        f"| {slots} | {prefill:.1f} | {decode:.1f} | {hits / (hits + misses):.0%} | "
+        f"{size(int(read))} | {size(memory.own or 0)} | {size(memory.mapped or 0)} |"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--slots", nargs="+", default=["16", "resident"], type=parse_slots)
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=0)
+    options = parser.parse_args()
+    install = open_install(
+        options.model, policy="trusted-receipt", allow_unpinned=True, warn=lambda _line: None
+    )
+    print(
+        "| slots | prefill tokens/s | decode tokens/s | found in slots | read a token | own |",
+        end="",
+    )
+    print(" mapped |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for slots in options.slots:
+        print(row(install, slots, options.prompt, options.tokens, options.threads), flush=True)
+
+
+if __name__ == "__main__":
+    main()
