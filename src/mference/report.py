@@ -24,6 +24,9 @@ class Counters(TypedDict):
     kv_bytes: int
 
 
+_COUNTED = tuple(key for key in Counters.__annotations__ if key not in ("slots", "kv_bytes"))
+
+
 @dataclass(frozen=True)
 class Memory:
     """Resident memory of this process in bytes, split by owner.
@@ -77,12 +80,7 @@ class Report:
 
     def since(self, earlier: "Report") -> "Report":
         """What was counted after an earlier report of the same model."""
-        counted = (
-            "tokens", "passes", "hits", "misses", "evictions", "bytes_read", "read_seconds",
-            "exposed_read_seconds", "mix_seconds", "router_wait_seconds", "routed_seconds",
-            "head_seconds",
-        )  # fmt: skip
-        return replace(self, **{k: getattr(self, k) - getattr(earlier, k) for k in counted})
+        return replace(self, **{k: getattr(self, k) - getattr(earlier, k) for k in _COUNTED})
 
 
 def process_memory() -> Memory:
