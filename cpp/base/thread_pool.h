@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -25,8 +26,10 @@ class ThreadPool {
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(index) once for each index in [0, tasks), on any thread, and returns when all are
-  // done. Tasks are handed out in order, one at a time. One caller at a time; body must not throw.
-  void run(int tasks, const std::function<void(int)>& body);
+  // done. `bytes` is the memory traffic of one task, or what takes as long: small tasks are handed
+  // out several at a time, and a loop too short to be worth a second thread runs on the caller's.
+  // One caller at a time; body must not throw.
+  void run(int tasks, size_t bytes, const std::function<void(int)>& body);
 
  private:
   void work();
@@ -37,11 +40,13 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<uint64_t> generation_{0};
-  std::atomic<int> left_{0};  // tasks not yet handed out, or less than one
-  std::atomic<int> done_{0};
+  std::atomic<int> left_{0};  // bundles of tasks not yet handed out, or less than one
+  std::atomic<int> done_{0};  // bundles
   std::atomic<bool> stopping_{false};
-  int sleeping_ = 0;
+  std::atomic<int> sleeping_{0};
   int tasks_ = 0;
+  int bundle_ = 1;  // tasks handed out together
+  int bundles_ = 0;
   const std::function<void(int)>* body_ = nullptr;
 };
 

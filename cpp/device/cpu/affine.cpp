@@ -97,7 +97,7 @@ Inputs prepare(Context& context, Scratch& scratch, const Matrix& m, int rows,
   x.sums = sums;
   const LaneKernels& lanes = lane_kernels(context.options.isa);
   const size_t pad = x.group_stride - m.groups();
-  context.pool.run(rows, [&](int t) {
+  context.pool.run(rows, size_t(m.cols) * 8, [&](int t) {
     int16_t* row_codes = codes + t * x.code_stride;
     float* row_scales = scales + t * x.group_stride;
     float* row_sums = sums + t * x.group_stride;
@@ -124,19 +124,21 @@ void multiply(const Options& options, const Matrix& m, const Inputs& x, int firs
 }
 
 int rows_per_task(const Matrix& m, int input_rows) {
-  const size_t row_cost = m.row_bytes() * (1 + size_t(input_rows) / 8);
-  return static_cast<int>(round_up(std::max<size_t>(kTaskBytes / row_cost, 1), kBlockRows));
+  const size_t rows = std::max<size_t>(kTaskBytes / product_bytes(m, 1, input_rows), 1);
+  return static_cast<int>(round_up(rows, kBlockRows));
 }
 
 void multiply_all(Context& context, const Product* products, int count, const Inputs& x) {
   std::array<int, 4> tasks{};
   int total = 0;
+  size_t bytes = 0;
   for (int i = 0; i < count; ++i) {
     const int step = rows_per_task(products[i].matrix, x.rows);
     tasks[i] = (products[i].matrix.rows + step - 1) / step;
     total += tasks[i];
+    bytes += product_bytes(products[i].matrix, products[i].matrix.rows, x.rows);
   }
-  context.pool.run(total, [&](int task) {
+  context.pool.run(total, bytes / std::max(total, 1), [&](int task) {
     int i = 0;
     while (task >= tasks[i]) task -= tasks[i++];
     const Product& p = products[i];

@@ -82,6 +82,13 @@ struct Product {
 
 void multiply_all(Context& context, const Product* products, int count, const Inputs& x);
 
+// What `rows` rows of a matrix cost in products with `input_rows` rows of activations, as bytes of
+// memory traffic. Each further row of activations costs about a third of what reading the weights
+// does.
+inline size_t product_bytes(const Matrix& m, size_t rows, int input_rows) {
+  return m.row_bytes() * rows * (2 + size_t(input_rows)) / 3;
+}
+
 // Matrix rows in one task: enough work to pay for handing it out, and whole blocks of kernels.
 int rows_per_task(const Matrix& m, int input_rows);
 

@@ -138,12 +138,14 @@ class Attend {
     float* outs = reinterpret_cast<float*>(memory);
     Average* parts = reinterpret_cast<Average*>(memory + count * dim * sizeof(float));
     for (size_t i = 0; i < count; ++i) parts[i] = {kNone, 0.0f, outs + i * dim};
-    context_.pool.run(heads * blocks, [&](int task) {
+    const size_t row_bytes = 2 * size_t(dim) * cache_.element;
+    const size_t block_bytes = std::min(end - begin, kBlock) * row_bytes * (1 + queries / 4);
+    context_.pool.run(heads * blocks, block_bytes, [&](int task) {
       const int block = first_block + task % blocks;
       lanes_.attend(tile(task / blocks, 0, op_.rows), std::max(begin, block * kBlock),
                     std::min(end, (block + 1) * kBlock), parts + size_t(task) * queries);
     });
-    context_.pool.run(heads, [&](int head) {
+    context_.pool.run(heads, size_t(blocks) * queries * dim * sizeof(float), [&](int head) {
       for (int q = 0; q < queries; ++q) {
         Average* part = parts + size_t(head) * blocks * queries + q;
         Average& total = *part;
@@ -160,7 +162,9 @@ class Attend {
     const size_t floats_per_task = 2 * size_t(AttentionTile::kQueries) * op_.cache.dim;
     float* memory = reinterpret_cast<float*>(
         context_.partials.reserve(size_t(heads) * tiles * floats_per_task * sizeof(float)));
-    context_.pool.run(heads * tiles, [&](int task) {
+    const size_t span = op_.position + op_.rows - first_position(0);
+    const size_t tile_bytes = span * op_.cache.dim * AttentionTile::kQueries;
+    context_.pool.run(heads * tiles, tile_bytes, [&](int task) {
       const int row = task / heads * rows_per_tile_;
       run_tile(task % heads, row, std::min(rows_per_tile_, op_.rows - row),
                memory + task * floats_per_task);
@@ -221,7 +225,8 @@ void execute(const QkvEpilogue& op, Context& context) {
       std::memcpy(to, from, dim * sizeof(float));
     }
   };
-  context.pool.run(op.rows, [&](int r) {
+  const size_t row_bytes = 12 * size_t(op.heads + 2 * op.cache.heads) * dim;
+  context.pool.run(op.rows, row_bytes, [&](int r) {
     const float* angles = rope + size_t(r) * op.rotated * 2;
     for (int h = 0; h < op.heads; ++h) {
       float* head = q + (size_t(r) * op.heads + h) * dim;

@@ -35,8 +35,9 @@ void execute(const EmbedRows& op, Context& context) {
                         " is outside the table of " + std::to_string(table.rows) + " rows");
     }
   }
-  context.pool.run(
-      op.rows, [&](int r) { embed_row(table, tokens[r], op.scale, out + size_t(r) * table.cols); });
+  context.pool.run(op.rows, size_t(table.cols) * 8, [&](int r) {
+    embed_row(table, tokens[r], op.scale, out + size_t(r) * table.cols);
+  });
 }
 
 }  // namespace mference::cpu

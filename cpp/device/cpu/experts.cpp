@@ -149,7 +149,8 @@ class Routed {
     const Inputs up_x = same_format(gate, up) ? gate_x : gather(context_.partials, up);
     const int step = rows_per_task(gate, most_pairs());
     const int chunks = (op_.shape.width + step - 1) / step;
-    context_.pool.run(op_.count * chunks, [&](int task) {
+    const size_t bytes = 2 * product_bytes(gate, std::min(step, op_.shape.width), most_pairs());
+    context_.pool.run(op_.count * chunks, bytes, [&](int task) {
       const Expert& e = experts_[task / chunks];
       if (e.pairs == 0) return;
       const int first = task % chunks * step;
@@ -166,7 +167,9 @@ class Routed {
     if (op_.accumulate) {
       // Experts that share a row add to it in order, so one task takes them all.
       const int chunks = (hidden + kRows - 1) / kRows;
-      context_.pool.run(chunks, [&](int chunk) {
+      size_t bytes = 0;
+      for (const Expert& e : experts_) bytes += product_bytes(e.down, kRows, e.pairs);
+      context_.pool.run(chunks, bytes, [&](int chunk) {
         const int first = chunk * kRows;
         for (const Expert& e : experts_) lower(e, h, first, std::min(first + kRows, hidden));
       });
@@ -174,7 +177,8 @@ class Routed {
     }
     const int step = rows_per_task(experts_[0].down, most_pairs());
     const int chunks = (hidden + step - 1) / step;
-    context_.pool.run(op_.count * chunks, [&](int task) {
+    const size_t bytes = product_bytes(experts_[0].down, std::min(step, hidden), most_pairs());
+    context_.pool.run(op_.count * chunks, bytes, [&](int task) {
       const int first = task % chunks * step;
       lower(experts_[task / chunks], h, first, std::min(first + step, hidden));
     });
@@ -231,7 +235,8 @@ void execute(const SharedExpert& op, Context& context) {
   const Inputs up_x =
       same_format(gate, up) ? gate_x : prepare(context, context.partials, up, op.rows, row);
   const int step = rows_per_task(gate, op.rows);
-  context.pool.run((gate.rows + step - 1) / step, [&](int task) {
+  const size_t bytes = 2 * product_bytes(gate, std::min(step, gate.rows), op.rows);
+  context.pool.run((gate.rows + step - 1) / step, bytes, [&](int task) {
     gated(context, op.activation, gate, gate_x, up, up_x, task * step,
           std::min((task + 1) * step, gate.rows), h);
   });

@@ -54,7 +54,7 @@ Stretches survey(Context& context, const float* logits, int vocabulary) {
   const int chunks = (vocabulary + kChunk - 1) / kChunk;
   constexpr int kPerChunk = kChunk / kStretch;
   s.maxima.resize(stretches);
-  context.pool.run(chunks, [&](int chunk) {
+  context.pool.run(chunks, kChunk * sizeof(float), [&](int chunk) {
     for (int i = chunk * kPerChunk; i < std::min((chunk + 1) * kPerChunk, stretches); ++i) {
       const int first = i * kStretch;
       s.maxima[i] = best_of(logits + first, first, std::min(kStretch, vocabulary - first)).value;
@@ -63,7 +63,7 @@ Stretches survey(Context& context, const float* logits, int vocabulary) {
   s.max = *std::max_element(s.maxima.begin(), s.maxima.end());
   std::vector<float> sums(chunks);
   const LaneKernels& lanes = lane_kernels(context.options.isa);
-  context.pool.run(chunks, [&](int chunk) {
+  context.pool.run(chunks, kChunk * sizeof(float) * 4, [&](int chunk) {
     const int first = chunk * kChunk;
     sums[chunk] = lanes.sum_exp(logits + first, std::min(kChunk, vocabulary - first), s.max);
   });
@@ -80,7 +80,8 @@ void execute(const HeadArgmax& op, Context& context) {
   int32_t* token = integers(op.token, 1, "HeadArgmax.token");
   const Inputs inputs = normed(context, op.x, op.norm, table, op.eps);
   std::vector<Best> bests((table.rows + kHeadRows - 1) / kHeadRows);
-  context.pool.run(static_cast<int>(bests.size()), [&](int task) {
+  const size_t bytes = product_bytes(table, kHeadRows, 1);
+  context.pool.run(static_cast<int>(bests.size()), bytes, [&](int task) {
     float z[kHeadRows];
     const int first = task * kHeadRows;
     const int last = std::min(first + kHeadRows, table.rows);
@@ -101,7 +102,8 @@ void execute(const HeadLogits& op, Context& context) {
   float* logits = floats(op.logits, table.rows, "HeadLogits.logits");
   const Inputs inputs = normed(context, op.x, op.norm, table, op.eps);
   const LaneKernels& lanes = lane_kernels(context.options.isa);
-  context.pool.run((table.rows + kHeadRows - 1) / kHeadRows, [&](int task) {
+  const int tasks = (table.rows + kHeadRows - 1) / kHeadRows;
+  context.pool.run(tasks, product_bytes(table, kHeadRows, 1), [&](int task) {
     const int first = task * kHeadRows;
     const int last = std::min(first + kHeadRows, table.rows);
     multiply(context.options, table, inputs, first, last, logits + first, table.rows);

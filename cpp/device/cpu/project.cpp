@@ -28,7 +28,7 @@ void execute(const NormQkv& op, Context& context) {
   const uint16_t* norm = halves(op.norm, cols, "NormQkv.norm");
   float* normed = reinterpret_cast<float*>(context.partials.reserve(rows * cols * sizeof(float)));
   const LaneKernels& lanes = lane_kernels(context.options.isa);
-  context.pool.run(op.rows, [&](int r) {
+  context.pool.run(op.rows, size_t(cols) * 8, [&](int r) {
     lanes.norm(x + size_t(r) * cols, norm, cols, op.eps, normed + size_t(r) * cols);
   });
   // Products of one format share the prepared activations, and a parallel loop.

@@ -62,7 +62,7 @@ void execute(const PostAttentionRouter& op, Context& context) {
       context.partials.reserve(rows * (size_t(hidden) + experts) * sizeof(float)));
   float* logits = router_in + rows * hidden;
   const float root = 1.0f / std::sqrt(static_cast<float>(hidden));
-  context.pool.run(op.rows, [&](int r) {
+  context.pool.run(op.rows, size_t(hidden) * 40, [&](int r) {
     const size_t at = size_t(r) * hidden;
     float* own = router_in + at;
     lanes.norm(attention + at, post_attention, hidden, op.eps, own);
@@ -77,7 +77,7 @@ void execute(const PostAttentionRouter& op, Context& context) {
   const Product product{router, logits, size_t(experts)};
   multiply_all(context, &product, 1, inputs);
   std::atomic<bool> finite{true};
-  context.pool.run(op.rows, [&](int r) {
+  context.pool.run(op.rows, size_t(experts) * 64, [&](int r) {
     if (!choose(logits + size_t(r) * experts, experts, k, expert_scale, ids + size_t(r) * k,
                 weights + size_t(r) * k)) {
       finite = false;

@@ -44,7 +44,7 @@ void execute(const LayerTail& op, Context& context) {
   const LaneKernels& lanes = lane_kernels(context.options.isa);
   float* memory =
       reinterpret_cast<float*>(context.partials.reserve(2 * rows * hidden * sizeof(float)));
-  context.pool.run(op.rows, [&](int r) {
+  context.pool.run(op.rows, hidden * (32 + 4 * parts), [&](int r) {
     float* a = memory + 2 * r * hidden;
     float* b = a + hidden;
     const float* own = routed + r * routed_rows * hidden;
