@@ -119,13 +119,10 @@ def parse(data: bytes, where: str, error: ErrorFactory, *, unique_keys: bool = F
     Raises what `error` makes.
     """
 
-    def constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not JSON")
-
     try:
         value = json.loads(
             data.decode("utf-8"),
-            parse_constant=constant,
+            parse_constant=refuse_constant,
             object_pairs_hook=_unique if unique_keys else None,
         )
     except DuplicateKeyError as exc:
@@ -133,6 +130,11 @@ def parse(data: bytes, where: str, error: ErrorFactory, *, unique_keys: bool = F
     except (ValueError, RecursionError) as exc:
         raise error(f"{where} is not valid JSON ({exc})") from None
     return Fields(value, where, error)
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and the infinities, which Python's decoder would let through."""
+    raise ValueError(f"{name} is not JSON")
 
 
 class DuplicateKeyError(Exception):
@@ -156,9 +158,16 @@ def pretty(value: Mapping[str, Any]) -> bytes:
     return _pretty(value, "\n").encode("utf-8")
 
 
-def compact(value: Mapping[str, Any]) -> bytes:
-    """Sorted compact JSON, used for the installer's own checkpoint."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Compact JSON with sorted keys; `/` and non-ASCII characters are written as they are.
+
+    Raises:
+        ValueError: the value holds NaN or an infinity, or contains itself.
+        TypeError: the value holds something JSON has no form for.
+    """
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    )
 
 
 def is_unicode(value: str) -> bool:

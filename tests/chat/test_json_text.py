@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mference.chat import json_text
+from mference.jsontext import compact
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -22,7 +23,7 @@ def nesting(value):
 @given(VALUES)
 @settings(deadline=None)
 def test_what_is_encoded_decodes_to_the_same(value):
-    text = json_text.encode(value)
+    text = compact(value)
     assert json_text.decode(text) == value
     assert json_text.depth(text) == json_text.depth(json.dumps(value)) == nesting(value)
 

@@ -1,8 +1,10 @@
-"""JSON as the chat side reads and writes it: bounded nesting, no NaN, compact and sorted output."""
+"""JSON as the chat side reads it: bounded nesting, no NaN."""
 
 import json
 import re
-from typing import Any, NoReturn
+from typing import Any
+
+from mference.jsontext import refuse_constant
 
 MAX_DEPTH = 64
 
@@ -33,20 +35,4 @@ def decode(text: str) -> Json:
     """
     if depth(text) > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-    return json.loads(text, parse_constant=_refuse_constant)
-
-
-def encode(value: Json) -> str:
-    """Compact JSON with sorted keys; `/` and non-ASCII characters are written as they are.
-
-    Raises:
-        ValueError: the value holds NaN or an infinity, or contains itself.
-        TypeError: the value holds something JSON has no form for.
-    """
-    return json.dumps(
-        value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    )
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    return json.loads(text, parse_constant=refuse_constant)

@@ -61,7 +61,7 @@ def encode_journal(journal: Journal) -> bytes:
                 for done in journal.completed
             ],
         }
-    )
+    ).encode()
 
 
 def decode_journal(data: bytes) -> Journal:

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Collection
 from typing import NoReturn
 
-from mference.chat import json_text
 from mference.chat.dialects.base import (
     MAX_CALL_BYTES,
     MAX_CALL_DEPTH,
@@ -16,6 +15,7 @@ from mference.chat.dialects.base import (
 )
 from mference.chat.json_text import Json
 from mference.chat.parts import ToolCall
+from mference.jsontext import compact
 
 _QUOTE = '<|"|>'
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -47,7 +47,7 @@ def parse_calls(text: str, allowed: Collection[str]) -> tuple[ToolCall, ...]:
     if name not in allowed:
         raise UnknownToolError(name, allowed)
     call_id = f"call_{uuid.uuid4().hex[:24]}"
-    return (ToolCall(call_id, name, arguments, json_text.encode(arguments)),)
+    return (ToolCall(call_id, name, arguments, compact(arguments)),)
 
 
 class _Reader:
