@@ -15,8 +15,7 @@ from mference.cli.output import (
     tool_call_line,
 )
 from mference.errors import ConfigError
-from mference.model import Model, load
-from mference.report import process_memory
+from mference.model import Model, assemble, chat_format_of
 
 TOUR = ("What is a lighthouse?", "What is the capital of Mongolia?", "What is 17 + 25?")
 
@@ -51,8 +50,16 @@ def demo(
     if once is not None and tour:
         raise ConfigError("give one of --once TEXT and --tour")
     with byte_progress() as update:
-        path = embedded.installed(lambda p: update(p.phase, p.done, p.total))
-    with load(path) as model:
+        install = embedded.installed(lambda p: update(p.phase, p.done, p.total))
+    loaded = assemble(
+        install,
+        chat_format_of(install),
+        slots="auto",
+        context=4096,
+        prefill_chunk=128,
+        threads=0,
+    )
+    with loaded as model:
         if once is not None:
             answer = model.stream([{"role": "user", "content": once}], temperature=0)
             show_reply(answer)
@@ -78,7 +85,8 @@ def _tour(model: Model) -> None:
     for call in reply.tool_calls:
         print(f"calls {tool_call_line(call)}\n")
 
-    report, memory = model.report(), process_memory()
+    report = model.report()
+    memory = report.memory
     experts = model.install.manifest.arch.integer("numExperts")
     prompts = sum(c.prompt_tokens for c in completions)
     # The first token of an answer comes out of the prefill.

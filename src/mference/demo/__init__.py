@@ -12,8 +12,7 @@ from pathlib import Path
 
 from mference.errors import InstallError, Locked, StateError, StoreError
 from mference.installer import Progress, discard_partial, install
-from mference.store import open_install
-from mference.store.integrity import check_hash
+from mference.store import Install, open_install
 
 _PATIENCE = 60.0  # seconds to wait for another process that is installing the same model
 
@@ -37,8 +36,8 @@ def cache_directory() -> Path:
     return home / ".cache" / "mference"
 
 
-def installed(progress: Callable[[Progress], None] | None = None) -> Path:
-    """The demo's install directory, made first if it is missing, damaged or of another version.
+def installed(progress: Callable[[Progress], None] | None = None) -> Install:
+    """The demo's install, opened; made first if it is missing, damaged or of another version.
 
     Raises:
         InstallError: it could not be installed; says why.
@@ -47,9 +46,10 @@ def installed(progress: Callable[[Progress], None] | None = None) -> Path:
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
-            manifest = open_install(target).manifest
-            for name in manifest.files:
-                check_hash(target, manifest, name)
+            opened = open_install(target)
+            for layer in range(opened.layout.num_layers):
+                opened.verify_layer(layer)
+            return opened
         except StoreError:
             try:
                 install(output=target, entry="demo", overwrite=target.exists(), progress=progress)
@@ -62,4 +62,4 @@ def installed(progress: Callable[[Progress], None] | None = None) -> Path:
                 # An earlier attempt was cut short. A second's work is not worth keeping.
                 discard_partial(target)
                 continue
-        return target
+        return open_install(target)
