@@ -161,6 +161,7 @@ def test_help_and_version(mference_command):
         (("generate", "--model", "DEMO"), 2, "--prompt"),
         (("generate", "--model", "DEMO", "--prompt", "a", "--messages-file", "b"), 2, "one of"),
         (("generate", "--model", "DEMO", "--prompt", "x", "--temperature", "-1"), 2, "temperature"),
+        (("chat", "--model", "DEMO", "--temperature", "-1"), 2, "temperature"),
         (("generate", "--model", "DEMO", "--prompt", "x", "--top-k", "300"), 2, "top_k"),
         (("generate", "--model", "DEMO", "--prompt", "x", "--max-new", "0"), 2, "--max-new"),
         (("generate", "--model", "DEMO", "--prompt", "x", "--max-context", "2"), 2, "context"),

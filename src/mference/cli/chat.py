@@ -42,15 +42,15 @@ def chat(
 
       mference chat --model demo.gturbo --system "You are a pocket dictionary."
     """
-    settings: Settings = {
-        "max_new": max_new,
-        "temperature": temperature,
-        "top_k": top_k or None,
-        "top_p": top_p,
-        "repetition_penalty": repetition_penalty,
-        "seed": seed,
-        "stop": stop or (),
-    }
+    settings = options.settings_of(
+        max_new=max_new,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        repetition_penalty=repetition_penalty,
+        seed=seed,
+        stop=stop,
+    )
     loaded = load(
         model,
         slots=options.parse_slots(expert_cache_slots),

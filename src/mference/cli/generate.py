@@ -1,6 +1,5 @@
 """`mference generate`: one answer to a prompt or to a file of messages."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,6 @@ from mference.cli.output import note, print_footer, show, show_reply
 from mference.engine import auto_chunk
 from mference.errors import ConfigError
 from mference.model import assemble, chat_format_of
-from mference.session.config import GenerationConfig
 from mference.session.generation import answer_limit
 from mference.store import open_install
 
@@ -51,14 +49,14 @@ def generate(
     """
     if (prompt is None) == (messages_file is None):
         raise ConfigError("give one of --prompt TEXT and --messages-file FILE")
-    settings = GenerationConfig(
+    settings = options.settings_of(
         max_new=max_new,
         temperature=temperature,
-        top_k=top_k or None,
+        top_k=top_k,
         top_p=top_p,
         repetition_penalty=repetition_penalty,
         seed=seed,
-        stop=stop or (),
+        stop=stop,
     )
     slots = options.parse_slots(expert_cache_slots)
     chunk = options.parse_chunk(prefill_chunk)
@@ -77,7 +75,7 @@ def generate(
         threads=threads,
     )
     with loaded:
-        answer = loaded.stream(prompt if prompt is not None else messages, **asdict(settings))
+        answer = loaded.stream(prompt if prompt is not None else messages, **settings)
         if prompt is not None:
             show(answer)
         else:

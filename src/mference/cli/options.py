@@ -8,6 +8,8 @@ import typer
 from mference.engine import CHUNKS
 from mference.errors import ConfigError
 from mference.memory import RUNGS, Slots
+from mference.model import Settings
+from mference.session.config import GenerationConfig
 
 ModelDir = Annotated[
     Path, typer.Option("--model", metavar="DIR", help="An installed model (a .gturbo directory).")
@@ -63,6 +65,34 @@ AllowUnpinned = Annotated[
     bool, typer.Option("--allow-unpinned", help="Also run models that match no pinned checkpoint.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No footer after the answer.")]
+
+
+def settings_of(
+    *,
+    max_new: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    repetition_penalty: float,
+    seed: int | None,
+    stop: list[str] | None,
+) -> Settings:
+    """The generation settings of the flags, before anything is loaded for them.
+
+    Raises:
+        ConfigError: one is outside its range.
+    """
+    settings: Settings = {
+        "max_new": max_new,
+        "temperature": temperature,
+        "top_k": top_k or None,
+        "top_p": top_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+        "stop": stop or (),
+    }
+    GenerationConfig(**settings)
+    return settings
 
 
 def parse_slots(text: str) -> Slots:
