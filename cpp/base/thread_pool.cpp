@@ -13,8 +13,6 @@ namespace mference {
 namespace {
 // About 20 microseconds: longer than the gap between two loops of a decode step.
 constexpr int kSpins = 4000;
-// About 4 microseconds of one thread's memory traffic: more than it costs to hand out.
-constexpr size_t kBundleBytes = 96 << 10;
 // The least a loop must be worth to be shared: with a thread that still spins, about 15
 // microseconds; with one that sleeps, about 60, which waking it can take on a virtual machine.
 constexpr size_t kSpinningBytes = 384 << 10;

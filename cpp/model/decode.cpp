@@ -49,7 +49,7 @@ void Model::decode(std::span<const int32_t> token, Head head,
     if (interrupt) interrupt();
     route(layer, pass);
 
-    auto request = *experts_[layer]->request(forward_->ids(pass));
+    auto request = experts_[layer]->request(forward_->ids(pass)).value();
     Stopwatch watch;
     std::vector<RoutedExpert> hits, misses;
     for (int rank = 0; rank < init_.arch.top_k; ++rank) {

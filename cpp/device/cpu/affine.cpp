@@ -11,8 +11,6 @@ namespace mference::cpu {
 namespace {
 
 constexpr int kBlockRows = 32;
-// About 5 microseconds of memory traffic.
-constexpr size_t kTaskBytes = 96 << 10;
 
 const AffineKernels& kernels(Isa isa) {
 #if defined(__x86_64__)
@@ -124,7 +122,8 @@ void multiply(const Options& options, const Matrix& m, const Inputs& x, int firs
 }
 
 int rows_per_task(const Matrix& m, int input_rows) {
-  const size_t rows = std::max<size_t>(kTaskBytes / product_bytes(m, 1, input_rows), 1);
+  const size_t rows =
+      std::max<size_t>(ThreadPool::kBundleBytes / product_bytes(m, 1, input_rows), 1);
   return static_cast<int>(round_up(rows, kBlockRows));
 }
 
