@@ -270,9 +270,7 @@ def main() -> None:
             print(f"\r{progress.phase} {percent:3d} %", end="", flush=True)
 
     source = ImaginedSource(entry.arch, layers)
-    run = Run(
-        source, entry, prepared_paths(options.output), allow_unpinned=True, report=report
-    )
+    run = Run(source, entry, prepared_paths(options.output), allow_unpinned=True, report=report)
     result = carry_out(run)
     print(f"\r{result.path}: {result.bytes:,} bytes in {result.seconds:.0f} s")
     experts = sorted((result.path / "packed_experts").glob("layer_*.bin"))

@@ -150,7 +150,8 @@ def _show_plan(request: Request) -> None:
     if request.json:
         print(compact(_fields(plan)))
         return
-    print(f"to download  {size(plan.download)} from {plan.source}")
+    verb = "download" if "://" in plan.source else "copy"
+    print(f"{f'to {verb}':<12} {size(plan.download)} from {plan.source}")
     print(f"to install   {size(plan.installed)} in {plan.path}")
     print(f"disk space   {size(plan.required)} needed, {size(plan.free)} free")
 

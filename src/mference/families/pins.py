@@ -78,7 +78,7 @@ _PINS = (
         reserve_bytes=GIB // 64,
         note="the embedded pocket dictionary",
         download_bytes=0,
-        installed_bytes=0,
+        installed_bytes=16_392_563,
     ),
     PinnedEntry(
         name="qwen36",

@@ -1,7 +1,5 @@
 """A checkpoint on the Hugging Face hub or a mirror of it, at one revision."""
 
-from urllib.parse import urlsplit
-
 import httpx
 from huggingface_hub import constants, get_token, hf_hub_url
 
@@ -39,7 +37,7 @@ class HubSource(HttpSource):
             )
         self._repo, self._revision = repo, revision
         endpoint = base_url or constants.ENDPOINT
-        parse_address(endpoint, "--base-url" if base_url else "HF_ENDPOINT")
+        self._endpoint = parse_address(endpoint, "--base-url" if base_url else "HF_ENDPOINT").base
         super().__init__(
             hub_base(endpoint, repo, revision),
             commit=revision,
@@ -48,27 +46,27 @@ class HubSource(HttpSource):
             client=client,
         )
 
+    @property
+    def description(self) -> str:
+        """The repository's page and the start of the revision."""
+        return f"{self._endpoint}/{self._repo} at revision {self._revision[:7]}"
+
     def size(self, name: str, *, ranged: bool = False) -> int | None:
         """As `HttpSource.size`; `SourceMismatch` if the server has not got the revision."""
         found = super().size(name, ranged=ranged)
         if found is None and name == INDEX_NAME:
             raise SourceMismatch(
-                f"{self._host} has no {self._repo} at revision {self._revision}. Check HF_ENDPOINT "
-                "and --base-url, or name another source (--source)."
+                f"{self._endpoint} has no {self._repo} at revision {self._revision}. Check "
+                "HF_ENDPOINT and --base-url, or name another source (--source)."
             )
         if self.commit is not None and self.commit.lower() != self._revision:
             raise SourceMismatch(
-                f"{self._host} answers with commit {self.commit} of {self._repo}, not with the "
-                f"pinned {self._revision}. Use another mirror (HF_ENDPOINT, --base-url)."
+                f"{self._endpoint} answers with commit {self.commit} of {self._repo}, not with "
+                f"the pinned {self._revision}. Use another mirror (HF_ENDPOINT, --base-url)."
             )
         return found
 
-    @property
-    def _host(self) -> str:
-        return urlsplit(self.description).netloc
-
     def _advice(self, status: int) -> str:
-        page = self.description.partition("/resolve/")[0]
         if status == 401 and self._sends_credentials:
             return (
                 f"Your token was not accepted. Make one that may read {self._repo} "
@@ -81,8 +79,8 @@ class HubSource(HttpSource):
             )
         if status == 403:
             return (
-                f"{self._repo} is gated. Accept its licence at {page}, and set HF_TOKEN to a token "
-                "of the account that did."
+                f"{self._repo} is gated. Accept its licence at {self._endpoint}/{self._repo}, and "
+                "set HF_TOKEN to a token of the account that did."
             )
         return super()._advice(status)
 
