@@ -73,7 +73,7 @@ def test_example_prints_what_the_page_says(example: Example, workplace):
     if example.language == "python":
         result = run([sys.executable, "-c", example.text], workplace)
         assert result.returncode == 0, result.stderr
-        comments = re.findall(r"^print\(.*\)  # (.*)$", example.text, re.MULTILINE)
+        comments = re.findall(r"^ *print\(.*\)  # (.*)$", example.text, re.MULTILINE)
         for comment in comments:
             assert matches("..." + comment + "...", result.stdout), result.stdout
         return
