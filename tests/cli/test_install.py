@@ -91,8 +91,8 @@ def test_families_fit_into_a_narrow_terminal(cli_environment, tmp_path):
     master, slave = pty.openpty()
     try:
         subprocess.run(
-            [*COMMAND, "families"], env={**cli_environment, "COLUMNS": "80", "TERM": "dumb"}, cwd=tmp_path,
-            stdout=slave, timeout=60, check=True,
+            [*COMMAND, "families"], cwd=tmp_path, stdout=slave, timeout=60, check=True,
+            env={**cli_environment, "COLUMNS": "80", "TERM": "dumb"},
         )  # fmt: skip
         shown = os.read(master, 1 << 16).decode()
     finally:
