@@ -16,6 +16,8 @@ class Counters(TypedDict):
     bytes_read: int
     read_seconds: float
     exposed_read_seconds: float
+    advice_calls: int
+    advice_bytes: int
     mix_seconds: float
     router_wait_seconds: float
     routed_seconds: float
@@ -50,6 +52,8 @@ class Report:
     bytes_read: bytes of experts read from the layer files.
     read_seconds: summed over reads, which overlap each other and the device's work.
     exposed_read_seconds: what the host had to wait for reads.
+    advice_calls, advice_bytes: ranges of layer files, and their bytes, that the system was told of
+        before they were read.
     mix_seconds, routed_seconds, head_seconds: the host's time to encode a layer's first part, to
         plan and encode its routed experts, and to run the head.
     router_wait_seconds: what the host waited for the device to choose experts.
@@ -65,6 +69,8 @@ class Report:
     bytes_read: int
     read_seconds: float
     exposed_read_seconds: float
+    advice_calls: int
+    advice_bytes: int
     mix_seconds: float
     router_wait_seconds: float
     routed_seconds: float
