@@ -18,6 +18,7 @@ Model::Model(std::shared_ptr<Device> device, ModelInit init)
       adviser_(init_.advice),
       routed_(device_->make_event()),
       computed_(device_->make_event()),
+      routing_(init_.arch.layers, init_.arch.top_k),
       stream_(device_->make_stream()) {
   for (int layer = 0; layer < init_.arch.layers; ++layer) {
     experts_.push_back(std::make_unique<ExpertStreamer>(*device_, reader_, adviser_, init_.experts,
@@ -60,6 +61,7 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
       const Head last = tokens.empty() ? head : Head::kNone;
       kv_.write(static_cast<int>(chunk.size()));
       adviser_.begin();
+      routing_.begin(static_cast<int>(chunk.size()));
       if (chunk.size() == 1) {
         decode(chunk, last, interrupt);
       } else {
@@ -68,6 +70,8 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
       kv_.advance(static_cast<int>(chunk.size()));
       phases_.tokens += chunk.size();
       ++phases_.passes;
+      routing_.end();
+      memory_.sample();
     }
   } catch (...) {
     // What is still queued reads slots and rows that the next step will reuse.
@@ -88,6 +92,7 @@ ExpertCounters Model::counters() const {
     total.evictions += c.evictions;
     total.bytes_read += c.bytes_read;
     total.read_nanoseconds += c.read_nanoseconds;
+    total.fill_nanoseconds += c.fill_nanoseconds;
     total.exposed_nanoseconds += c.exposed_nanoseconds;
     total.advice_calls += c.advice_calls;
     total.advice_bytes += c.advice_bytes;
