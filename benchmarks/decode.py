@@ -2,8 +2,8 @@
 
     python benchmarks/decode.py MODEL [--slots 16 resident] [--prompt 512] [--tokens 40]
 
-Tokens are drawn at random, so a synthetic model does as well as a real one; but random tokens share
-few experts with their neighbours, which is the worst case for the slots. Decode is the median over
+Tokens are drawn at random, so a synthetic model does as well as a real one where it routes like one
+(`benchmarks/routing.py` shows that). Decode is the median over
 tokens. `own` is anonymous memory after the run, `mapped` resident file pages. Reads are buffered:
 on a machine with memory to spare they come from the page cache, and the table says nothing about a
 disk.
