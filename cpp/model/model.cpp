@@ -15,13 +15,14 @@ Model::Model(std::shared_ptr<Device> device, ModelInit init)
       kv_(*device_, find_family(init_.arch.family).kv_shapes(init_.arch), init_.context,
           init_.chunk, init_.kv_type),
       reader_(init_.readers),
+      adviser_(init_.advice),
       routed_(device_->make_event()),
       computed_(device_->make_event()),
       routing_(init_.arch.layers, init_.arch.top_k),
       stream_(device_->make_stream()) {
   for (int layer = 0; layer < init_.arch.layers; ++layer) {
-    experts_.push_back(
-        std::make_unique<ExpertStreamer>(*device_, reader_, init_.experts, layer, init_.slots));
+    experts_.push_back(std::make_unique<ExpertStreamer>(*device_, reader_, adviser_, init_.experts,
+                                                        layer, init_.slots));
   }
   forward_ = find_family(init_.arch.family)
                  .make({*device_, init_.arch, weights_, init_.expert_shape, kv_, init_.chunk});
@@ -60,6 +61,7 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
       const Head last = tokens.empty() ? head : Head::kNone;
       kv_.write(static_cast<int>(chunk.size()));
       routing_.begin(static_cast<int>(chunk.size()));
+      adviser_.begin();
       if (chunk.size() == 1) {
         decode(chunk, last, interrupt);
       } else {
@@ -92,6 +94,8 @@ ExpertCounters Model::counters() const {
     total.read_nanoseconds += c.read_nanoseconds;
     total.fill_nanoseconds += c.fill_nanoseconds;
     total.exposed_nanoseconds += c.exposed_nanoseconds;
+    total.advice_calls += c.advice_calls;
+    total.advice_bytes += c.advice_bytes;
   }
   return total;
 }

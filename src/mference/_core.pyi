@@ -244,6 +244,7 @@ class Model:
         chunk: int,
         readers: int,
         float32_kv: bool,
+        advice: str = "off",
     ) -> None: ...
     def forward(self, tokens: ArrayLike) -> None:
         """Append int32 tokens without a head."""
@@ -306,3 +307,25 @@ class ExpertCache:
     def table(self) -> list[int]:
         """Slot by expert, -1 absent."""
     def next_uncached(self) -> int: ...
+
+class planning:  # noqa: N801
+    """How the model plans its reads (a submodule, for tests)."""
+
+    @staticmethod
+    def merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The union of (offset, size) ranges, ascending; what overlaps or touches is one."""
+
+    class AdvicePolicy:
+        """Whether a request's missing experts are advised; `mode` as in `Model`.
+
+        The limits are inclusive: a request of `misses` experts or `size` bytes is advised, and
+        a call of `slow_call_ns` is slow.
+        """
+
+        def __init__(self, mode: str, misses: int, size: int, slow_call_ns: int) -> None: ...
+        def begin(self) -> None:
+            """A pass starts: a token, or a chunk of a prompt."""
+        def wanted(self, misses: int, size: int, overlapped: bool) -> bool:
+            """Whether to advise; `overlapped` if the device has work meanwhile."""
+        def completed(self, nanoseconds: int) -> None:
+            """Notes how long one advice call of this pass took."""

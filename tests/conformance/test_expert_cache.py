@@ -2,7 +2,7 @@
 
 import pytest
 
-from mference._core import ExpertCache
+from mference._core import ExpertCache, planning
 from mference.memory import auto_slots
 from tests.conformance.loader import Case, cases
 
@@ -49,3 +49,25 @@ def test_sequence(case: Case):
 def test_auto_slots(case: Case):
     slots = auto_slots("metal", case.given["family"], case.given["memory_bytes"])
     assert {"mode": "slots", "slots": slots} == case.expect
+
+
+@pytest.mark.parametrize("case", cases("expert_cache", "advice_ranges"))
+def test_advice_ranges(case: Case):
+    assert [list(r) for r in planning.merge(case.given["ranges"])] == case.expect["merged"]
+
+
+@pytest.mark.parametrize("case", cases("expert_cache", "advice_adaptive"))
+def test_advice_adaptive(case: Case):
+    config, query = case.given["config"], case.given["query"]
+    policy = planning.AdvicePolicy(
+        "adaptive", config["miss_cap"], config["byte_cap"], config["slow_call_ns"]
+    )
+    position = None
+    for call in [*case.given["completed_calls"], query]:
+        if call["position"] != position:
+            policy.begin()
+        position = call["position"]
+        if call is not query:
+            policy.completed(call["max_call_ns"])
+    wanted = policy.wanted(query["misses"], query["bytes"], query["can_overlap"])
+    assert wanted == (not case.expect["skip"])

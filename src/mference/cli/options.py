@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from mference.chat.format import ChatFormat
 from mference.cli.output import note
-from mference.engine import CHUNKS, check_sizes
+from mference.engine import CHUNKS, Advice, check_sizes
 from mference.errors import ConfigError
 from mference.jsontext import is_unicode
 from mference.memory import RUNGS, Slots
@@ -20,8 +20,6 @@ from mference.model import Model, Settings, assemble, chat_format_of
 from mference.session.config import GenerationConfig
 from mference.store import Install, Policy, open_install
 from mference.store.opening import POLICIES
-
-ADVICE = ("off", "default", "bounded", "adaptive")
 
 ToolsFile = Annotated[
     Path | None,
@@ -118,10 +116,10 @@ class GenerationOptions:
         ),
     ] = "auto"
     rdadvise: Annotated[
-        str,
+        Advice,
         typer.Option(
-            metavar="|".join(ADVICE),
-            parser=_word(*ADVICE),
+            metavar="|".join(get_args(Advice)),
+            parser=_word(*get_args(Advice)),
             help="Tell the system of reads to come; changes the speed at most.",
         ),
     ] = "off"
@@ -186,6 +184,7 @@ class GenerationOptions:
             context=self.max_context,
             prefill_chunk=parse_chunk(self.prefill_chunk) or auto_chunk,
             threads=self.threads,
+            advice=self.rdadvise,
         )
 
 
