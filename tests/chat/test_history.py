@@ -1,25 +1,5 @@
-import pytest
-
 from mference.chat.history import trim_history
 from mference.chat.messages import conversation
-from tests.conformance.loader import cases
-
-
-@pytest.mark.parametrize("case", cases("cli", "trim_history"))
-def test_history_is_trimmed_as_the_cases_say(case):
-    given = case.given
-    trimmed = trim_history(
-        conversation(given["messages"]),
-        given["limit"],
-        lambda kept: given["tokens_fixed"] + given["tokens_per_message"] * len(kept),
-    )
-    got = {
-        "kept": [message.content for message in trimmed.kept],
-        "tokens": trimmed.tokens,
-        "dropped": trimmed.dropped,
-        "fits": trimmed.fits,
-    }
-    assert got == case.expect
 
 
 def test_tool_results_go_with_the_call_they_answer():
