@@ -6,7 +6,15 @@ from mference import jsontext
 from mference.model import Answer
 from mference.store import VerifyReport
 
-_EXPERTS = ("slots", "hits", "misses", "evictions", "bytes_read", "exposed_read_seconds")
+_EXPERTS = (
+    "slots",
+    "hits",
+    "misses",
+    "evictions",
+    "bytes_read",
+    "exposed_read_seconds",
+    "advice_calls",
+)
 
 
 def answer_json(answer: Answer) -> str:
