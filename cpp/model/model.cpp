@@ -1,10 +1,10 @@
 #include "model/model.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/errors.h"
 #include "model/limits.h"
+#include "model/tiles.h"
 
 namespace mference {
 
@@ -55,13 +55,12 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
                     const std::function<void()>& interrupt) {
   check(tokens);
   try {
-    while (!tokens.empty()) {
-      const auto chunk = tokens.first(std::min<size_t>(tokens.size(), init_.chunk));
-      tokens = tokens.subspan(chunk.size());
-      const Head last = tokens.empty() ? head : Head::kNone;
+    for (const ChunkSpan span : chunk_spans(static_cast<int>(tokens.size()), init_.chunk)) {
+      const auto chunk = tokens.subspan(span.first, span.count);
+      const Head last = span.first + span.count == std::ssize(tokens) ? head : Head::kNone;
       kv_.write(static_cast<int>(chunk.size()));
-      routing_.begin(static_cast<int>(chunk.size()));
       adviser_.begin();
+      routing_.begin(static_cast<int>(chunk.size()));
       if (chunk.size() == 1) {
         decode(chunk, last, interrupt);
       } else {
