@@ -103,10 +103,7 @@ def build_core(
         DeviceError: the device refused, or the memory does not suffice.
         TensorNotFound: the install lacks a tensor of its family.
     """
-    if not 1 <= context <= MAX_CONTEXT:
-        raise ConfigError(f"context {context}: it must be 1 to {MAX_CONTEXT} tokens")
-    if not 0 <= threads <= MAX_THREADS:
-        raise ConfigError(f"{threads} threads: choose 1 to {MAX_THREADS}, or 0 for one a processor")
+    check_sizes(context, threads)
     if chunk not in CHUNKS:
         raise ConfigError(f"prefill chunk {chunk}: choose one of {', '.join(map(str, CHUNKS))}")
     if advice not in get_args(Advice):
@@ -140,6 +137,18 @@ def build_core(
             f"not enough memory for a context of {context:,} tokens in chunks of {chunk} with "
             f"expert slots {slots}; choose less"
         ) from None
+
+
+def check_sizes(context: int, threads: int) -> None:
+    """Check what can be checked before an install is opened.
+
+    Raises:
+        ConfigError: the context or the number of threads is outside its range.
+    """
+    if not 1 <= context <= MAX_CONTEXT:
+        raise ConfigError(f"context {context}: it must be 1 to {MAX_CONTEXT} tokens")
+    if not 0 <= threads <= MAX_THREADS:
+        raise ConfigError(f"threads {threads}: choose 1 to {MAX_THREADS}, or 0 for one a processor")
 
 
 def _check_arch(arch: Arch) -> None:

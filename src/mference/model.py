@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack
@@ -66,16 +66,26 @@ class Answer(Iterator[str]):
 
     def __next__(self) -> str:
         while True:
-            try:
-                part = next(self._stream)
-            except StopIteration as end:
-                if isinstance(end.value, Generated):
-                    self._generated = end.value
-                    self._report = self._model_report().since(self._report)
-                raise StopIteration from None
-            self._parts.append(part)
+            part = self._next_part()
             if isinstance(part, Content):
                 return part.text
+
+    def parts(self) -> Iterator[Part]:
+        """Iterate over content, reasoning and tool calls instead, in the order written."""
+        with suppress(StopIteration):
+            while True:
+                yield self._next_part()
+
+    def _next_part(self) -> Part:
+        try:
+            part = next(self._stream)
+        except StopIteration as end:
+            if isinstance(end.value, Generated):
+                self._generated = end.value
+                self._report = self._model_report().since(self._report)
+            raise StopIteration from None
+        self._parts.append(part)
+        return part
 
     def close(self) -> None:
         """End the answer where it is."""
@@ -295,15 +305,39 @@ class Model:
 
         Nothing is computed before the first piece is asked for. Raises as they do.
         """
-        engine = self._open()
-        config = GenerationConfig(**settings)
-        reader: Reader
+        self._open()
+        GenerationConfig(**settings)
         if isinstance(prompt, str):
             ids = self.format.raw_ids(prompt)
-            reader = self.format.text_reader(config.stop)
-        else:
-            ids = self.format.prompt_ids(prompt, tools)
-            reader = self.format.assistant_reader(tools, config.stop)
+            return self.stream_ids(ids, chat=False, on_prefill=on_prefill, **settings)
+        ids = self.format.prompt_ids(prompt, tools)
+        return self.stream_ids(ids, chat=True, tools=tools, on_prefill=on_prefill, **settings)
+
+    def stream_ids(
+        self,
+        ids: Sequence[int],
+        *,
+        chat: bool,
+        tools: Sequence[ToolLike] | None = None,
+        on_prefill: OnPrefill | None = None,
+        **settings: Unpack[Settings],
+    ) -> Answer:
+        """Like `stream`, for a prompt whose ids are known.
+
+        Args:
+            ids: the prompt, from `format.prompt_ids` or `format.raw_ids`.
+            chat: read an assistant's answer, whose thoughts and tool calls are no visible text.
+            tools: those that the prompt declares.
+            on_prefill: told the prompt tokens done, and their total, after each chunk.
+            **settings: fields of `GenerationConfig`.
+        """
+        engine = self._open()
+        config = GenerationConfig(**settings)
+        reader: Reader = (
+            self.format.assistant_reader(tools, config.stop)
+            if chat
+            else self.format.text_reader(config.stop)
+        )
         if self._answer is not None:
             self._answer.close()
         engine.rewind(0)

@@ -4,13 +4,14 @@ Exit codes: 0 success, 1 failure while running, 2 usage error or a prompt that d
 interrupted.
 """
 
+import sys
 from typing import Annotated
 
 import typer
 
 from mference.cli.chat import chat
 from mference.cli.demo import demo
-from mference.cli.exits import guarded, open_missing_streams
+from mference.cli.exits import guarded, prepare_streams
 from mference.cli.families import families
 from mference.cli.generate import generate
 from mference.cli.install import install
@@ -43,5 +44,5 @@ def _options(
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    open_missing_streams()
-    app()
+    prepare_streams()
+    sys.exit(guarded(app)(standalone_mode=False))

@@ -14,7 +14,9 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from mference.chat.parts import ToolCall
+from mference.chat.messages import Message
+from mference.chat.parts import Content, Reasoning, ToolCall
+from mference.jsontext import compact
 from mference.model import Answer
 from mference.report import Report
 from mference.session.results import Completion, Reply
@@ -38,13 +40,24 @@ def show(answer: Answer) -> None:
         sys.stdout.flush()
 
 
-def show_reply(answer: Answer) -> Reply:
-    """Write a chat answer to stdout as it comes, then the tools it calls; the reply."""
-    empty = True
-    for text in answer:
-        empty = False
-        sys.stdout.write(text)
-        sys.stdout.flush()
+def show_reply(answer: Answer, *, thinking: bool = False) -> Reply:
+    """Write a chat answer to stdout as it comes, then the tools it calls; the reply.
+
+    With `thinking`, the model's thoughts go to stderr.
+    """
+    empty, thought = True, ""
+    for part in answer.parts():
+        if isinstance(part, Reasoning) and thinking:
+            thought = part.text
+            print(thought, end="", file=sys.stderr, flush=True)
+            continue
+        if not thought.endswith("\n") and thought:
+            note("")
+        thought = ""
+        if isinstance(part, Content):
+            empty = False
+            sys.stdout.write(part.text)
+            sys.stdout.flush()
     reply = answer.reply
     if not empty:
         sys.stdout.write("\n")
@@ -57,6 +70,16 @@ def show_reply(answer: Answer) -> Reply:
 def tool_call_line(call: ToolCall) -> str:
     """A tool call on one line, as code."""
     return f"{call.name}({call.arguments_json})"
+
+
+def message_line(message: Message) -> str:
+    """A message of a conversation for people: who, and what was said, called or answered."""
+    who = f"{message.name} result" if message.role == "tool" else message.role
+    said = [message.content if isinstance(message.content, str) else compact(message.content)]
+    if message.tool_calls:
+        said = [message.content] if isinstance(message.content, str) else []
+        said += [f"{call.name}({compact(call.arguments)})" for call in message.tool_calls]
+    return f"{who}: {' '.join(said)}"
 
 
 def footer(completion: Completion, report: Report) -> str:
