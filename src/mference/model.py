@@ -116,6 +116,7 @@ def load(
     slots: Slots = "auto",
     context: int = 4096,
     prefill_chunk: int = 128,
+    memory: int | str | None = None,
     threads: int = 0,
     verify: Policy = "full-sha256",
     allow_unpinned: bool = False,
@@ -131,6 +132,9 @@ def load(
             memory, else as many as fit; 16 for the embedded demo). The output is the same.
         context: most tokens of prompt and answer together; sets the size of the KV state.
         prefill_chunk: prompt tokens computed together: 32, 64 ... 4096. The output is the same.
+        memory: most bytes of own memory, as a number or a text such as `6GiB`: expert slots, keys
+            and values, scratch, Python. `auto` then takes the most slots that keep within it.
+            Mapped files are not own memory: the system may drop and read them again.
         threads: compute threads; 0 for one a processor.
         verify: `full-sha256` hashes each layer file before its first use; `trusted-receipt` relies
             on the receipt of the last verification.
@@ -139,8 +143,8 @@ def load(
 
     Raises:
         StoreError: the directory is not an install that can be used; each condition has a class.
-        ConfigError: an argument is outside its range.
-        DeviceError: the device is not available.
+        ConfigError: an argument is outside its range, or the budget does not hold the model.
+        DeviceError: the device is not available, or the system has not enough memory.
     """
     if device != "cpu":
         raise ConfigError(f"device '{device}' is not available; this version computes on 'cpu'")
@@ -153,6 +157,7 @@ def load(
         slots=slots,
         context=context,
         prefill_chunk=prefill_chunk,
+        memory=memory,
         threads=threads,
     )
 
@@ -174,13 +179,21 @@ def assemble(
     slots: Slots,
     context: int,
     prefill_chunk: int,
+    memory: int | str | None = None,
     threads: int,
 ) -> "Model":
     """The model of an open install, for callers that need its tokenizer before its size.
 
     Arguments and errors are those of `load`.
     """
-    core = build_core(install, slots=slots, context=context, chunk=prefill_chunk, threads=threads)
+    core = build_core(
+        install,
+        slots=slots,
+        context=context,
+        chunk=prefill_chunk,
+        memory=memory,
+        threads=threads,
+    )
     arch = install.manifest.arch
     engine = CoreEngine(core, arch=arch, context=context, chunk=prefill_chunk)
     return Model(install, chat_format, engine)

@@ -95,3 +95,13 @@ def process_memory() -> Memory:
         return int(fields[key].split()[0]) * 1024
 
     return Memory(size("RssAnon"), size("RssFile"), size("VmHWM"))
+
+
+def size(count: int) -> str:
+    """A number of bytes for people, in powers of 1000."""
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"

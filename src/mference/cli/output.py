@@ -17,6 +17,7 @@ from rich.progress import (
 from mference.chat.parts import ToolCall
 from mference.model import Answer
 from mference.report import Report
+from mference.report import size as size
 from mference.session.results import Completion, Reply
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -71,16 +72,6 @@ def footer(completion: Completion, report: Report) -> str:
     parts.append(f"experts cached {report.hit_rate:.0%}")
     parts.append(f"read {size(report.bytes_read)}")
     return "[" + ", ".join(parts) + "]"
-
-
-def size(count: int) -> str:
-    """A number of bytes for people, in powers of 1000."""
-    value = float(count)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.2f} GB"
 
 
 def print_footer(answer: Answer) -> None:
