@@ -8,4 +8,5 @@ PYBIND11_MODULE(_core, module) {
   mference::bind_device(module);
   mference::bind_operations(module);
   mference::bind_model(module);
+  mference::bind_reading(module);
 }
