@@ -16,14 +16,21 @@ import pytest
 
 from mference import errors
 from mference.families.pins import ENTRIES
-from mference.installer import FolderSource, Limits, discard_partial, installer
-from mference.installer.installer import SIDECAR_CAPS, Run, carry_out
+from mference.installer import (
+    FolderSource,
+    Limits,
+    discard_partial,
+    installer,
+    preparation,
+    sidecars,
+)
+from mference.installer.installer import carry_out
 from mference.installer.journal import decode_journal, encode_journal, read_journal
 from mference.installer.lock import InstallLock
-from mference.installer.paths import (
-    prepared_paths,
-)
+from mference.installer.paths import prepared_paths
 from mference.installer.promotion import exchange
+from mference.installer.run import Run
+from mference.installer.sidecars import SIDECAR_CAPS
 from mference.installer.state import check_start
 from mference.installer.transfer import copy_range
 from mference.store import writing
@@ -212,10 +219,11 @@ def test_write_order(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     for name in ("write_durably", "write_atomically"):
         monkeypatch.setattr(installer, name, spy(getattr(writing, name), relative))
+    monkeypatch.setattr(sidecars, "write_durably", spy(writing.write_durably, relative))
     monkeypatch.setattr(
-        installer,
+        sidecars,
         "copy_sidecar",
-        spy(installer.copy_sidecar, lambda _run, name, _path: f"tokenizer/{name}"),
+        spy(sidecars.copy_sidecar, lambda _run, name, _path: f"tokenizer/{name}"),
     )
     monkeypatch.setattr(installer, "promote", spy(installer.promote, lambda *_: "promotion"))
     carry_out(run)
@@ -328,7 +336,7 @@ def test_failure_cleanup(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyP
         return copy_range(*args, **kwargs)
 
     if given["fails_at"] in ("metadata", "planning", "plan"):
-        monkeypatch.setattr(installer, "plan_repack", failing)
+        monkeypatch.setattr(preparation, "plan_repack", failing)
         allowed = 0
     else:
         monkeypatch.setattr(installer, "copy_range", failing)
