@@ -83,6 +83,10 @@ class DiskSpeed:
     source: str
 
 
+ASSUMED_DISK = DiskSpeed(1e9, 5e9, EXPERT_BYTES, "assumed")
+"""A slow solid-state disk, where none is measured."""
+
+
 def measure_compute(
     *,
     threads: int = 0,
@@ -150,7 +154,7 @@ def measure_disk(
         install: read its layer files instead, and write nothing; the pages read leave the page
             cache first.
         limit: most bytes that are written and read; of free space at most half is taken.
-        seconds: about the most time the reads take.
+        seconds: about the most time that writing takes, and that reading does.
 
     Raises:
         OSError: the place cannot be written.
@@ -158,12 +162,11 @@ def measure_disk(
     """
     with ExitStack() as stack:
         if install is None:
-            size = min(limit, _free(place) // 2)
-            stride = min(EXPERT_BYTES, max(4096, size // READERS))
             file: IO[bytes] = stack.enter_context(
                 TemporaryFile(dir=place, prefix=".mference-doctor-")
             )
-            _fill(file.fileno(), size)
+            size = _fill(file.fileno(), min(limit, _free(place) // 2), seconds)
+            stride = min(EXPERT_BYTES, max(4096, size // READERS))
             offsets = list(range(0, size - stride + 1, stride))
             random.Random(1).shuffle(offsets)
             batches = [(file.fileno(), part) for part in _parts(offsets, 4 * READERS)]
@@ -211,13 +214,15 @@ def _free(place: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def _fill(fd: int, size: int) -> None:
+def _fill(fd: int, size: int, seconds: float) -> int:
+    """Write up to `size` bytes while there is time; how many. What is dirty cannot be dropped."""
     # Random bytes: a file system that compresses or stores zeros as holes would flatter itself.
-    block = np.random.default_rng(1).bytes(MIB)
-    done = 0
-    while done < size:
+    block = np.random.default_rng(1).bytes(32 * MIB)
+    start, done = time.perf_counter(), 0
+    while done < size and time.perf_counter() - start < seconds:
         done += os.write(fd, block[: size - done])
-    os.fsync(fd)
+        os.fsync(fd)
+    return done
 
 
 def _drop(fd: int, at: int, size: int) -> None:

@@ -24,15 +24,12 @@ from mference.store.directory import page_rounded
 CHUNK = 128
 """Rows of a prefill chunk in chat."""
 
-OTHER_FILES = 41_000_000
-"""Tokenizer, layout and manifest of an install of a large vocabulary."""
-
 
 @dataclass(frozen=True)
 class Rung:
     """A model with so many expert slots a layer.
 
-    `problem` says why it cannot run well on the machine, and is empty if it can; `speed` is None
+    `problem` says what of it does not fit the machine, and is empty if all does; `speed` is None
     then.
     """
 
@@ -48,7 +45,8 @@ class Need:
 
     name, title: of the pinned entry, or of the directory.
     runs: whether this version can run it; what follows is a mere forecast otherwise.
-    disk_bytes: what an install takes; None for one that is there.
+    download_bytes, disk_bytes: what an install reads and takes; None for one that is there, and
+        where it is not known.
     disk_problem: why it cannot be installed, or empty.
     context: tokens that the state holds.
     auto: the slots that `auto` takes; None if the machine has too little memory.
@@ -58,6 +56,7 @@ class Need:
     name: str
     title: str
     runs: bool
+    download_bytes: int | None
     disk_bytes: int | None
     disk_problem: str
     context: int
@@ -72,7 +71,8 @@ class Need:
         if self.disk_problem:
             return self.disk_problem
         if self.auto is None:
-            return f"no number of expert slots fits: {self.rungs[0].problem}"
+            least = self.rungs[0]
+            return f"{least.slots} expert slots need {size(least.memory.own)} of own memory"
         return ""
 
 
@@ -83,20 +83,17 @@ def need_of_entry(
     runs = FAMILIES[entry.family].rules is not None
     title = entry.note.partition(":")[0]
     if FAMILIES[entry.family].footprint is None:
-        return Need(entry.name, title, runs, None, "", context, None, ())
+        return Need(entry.name, title, runs, None, None, "", context, None, ())
     footprint = footprint_of(entry.arch)
-    files = 0 if entry.embedded else OTHER_FILES
-    total = footprint.common_bytes + _expert_files(entry.arch, footprint) + files
-    wanted = total + entry.reserve_bytes
+    total = entry.installed_bytes
     lacking = ""
-    if wanted > machine.disk_free:
-        lacking = (
-            f"it needs {size(wanted)} on disk, with a reserve, and {machine.disk_path} has "
-            f"{size(machine.disk_free)}"
-        )
+    if total and (wanted := total + entry.reserve_bytes) > machine.disk_free:
+        lacking = f"needs {size(wanted)} of disk with a reserve, {size(machine.disk_free)} free"
     choices = _choices(entry.arch, footprint, machine, compute, disk, context)
     auto = _auto(entry.arch, footprint, machine, context, embedded=entry.embedded)
-    return Need(entry.name, title, runs, total, lacking, context, auto, choices)
+    return Need(
+        entry.name, title, runs, entry.download_bytes, total, lacking, context, auto, choices
+    )
 
 
 def need_of_install(
@@ -108,7 +105,7 @@ def need_of_install(
     choices = _choices(arch, footprint, machine, compute, disk, context)
     embedded = entry is not None and entry.embedded
     auto = _auto(arch, footprint, machine, context, embedded=embedded)
-    return Need(str(install.path), title, True, None, "", context, auto, choices)
+    return Need(str(install.path), title, True, None, None, "", context, auto, choices)
 
 
 def _choices(
@@ -119,8 +116,9 @@ def _choices(
     disk: DiskSpeed,
     context: int,
 ) -> tuple[Rung, ...]:
-    found = []
-    for slots in (*rungs(arch), "resident"):
+    found: list[Rung] = []
+    choices: list[int | Literal["resident"]] = [*rungs(arch), "resident"]
+    for slots in choices:
         memory = forecast_memory(arch, footprint, slots, context=context, chunk=CHUNK)
         problem = _problem(memory, machine.memory_available)
         speed = None
@@ -137,10 +135,9 @@ def _choices(
 
 def _problem(memory: MemoryForecast, available: int) -> str:
     if memory.own > available:
-        return f"{size(memory.own)} of own memory, and {size(available)} is available"
-    if memory.own + memory.mapped > available:
-        return "mapped files do not fit beside it and would be read again and again"
-    return ""
+        return "own memory"
+    # The system would drop their pages and read them again, token after token.
+    return "mapped files" if memory.own + memory.mapped > available else ""
 
 
 def _auto(

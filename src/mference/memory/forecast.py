@@ -8,7 +8,7 @@ from mference.memory.slots import Slots
 from mference.store import Install
 from mference.store.directory import page_rounded
 
-BASE = 36_000_000
+BASE = 43_000_000
 """Python, the core and the libraries that every command imports."""
 
 TOKENIZER = 1000
