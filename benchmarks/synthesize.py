@@ -4,10 +4,14 @@
 
 The checkpoint exists only as a rule: the installer's plan asks for byte ranges, and each range is
 made when it is asked for. So the real installer and writer run, in the memory and the disk space of
-a real install. The weights are uniform codes of unit row norm; the gains of two norms after
-attention and after the layer are set low, or else attention would average all tokens into one
-direction and every token would choose the same experts. The tokenizer is the demo model's: its ids
-are valid, the text is noise.
+a real install. The weights are uniform codes of unit row norm.
+
+Random weights route wrongly unless they are treated. Attention averages all tokens into one
+direction, and every token would choose the same experts: so the gains of the norms after attention
+and after the layer are set low. Weights without a mean have the opposite fault, that no two tokens
+share more than chance: so the 4-bit codes 0 to 15 stand for (code - 8) steps, as in Q4_0, and the
+mean of minus half a step carries a direction that all tokens share. `benchmarks/routing.py` shows
+what comes of it. The tokenizer is the demo model's: its ids are valid, the text is noise.
 """
 
 import argparse
@@ -68,20 +72,21 @@ def affine(
 ) -> None:
     """Adds a quantized matrix whose rows have norm `gain`.
 
-    The step has few significant bits, so that bias = -step * (2^bits - 1) / 2 is a BF16 value and
-    the weights have mean zero.
+    The step is a BF16 value, and so is the bias: at 4 bits -8 steps, at 8 bits -127.5 steps of a
+    power of two, so that a router's weights have mean zero.
     """
-    levels = 2**bits - 1
-    wanted = gain / np.sqrt(shape[-1]) / np.sqrt((levels + 1) ** 2 / 12)
-    keep = 3 if bits == 4 else 0
-    exponent = np.floor(np.log2(wanted)) - keep
-    step = np.round(wanted / 2.0**exponent) * 2.0**exponent
-    if keep == 0:
+    wanted = gain / np.sqrt(shape[-1]) / np.sqrt(4**bits / 12)
+    if bits == 4:
+        exponent = np.floor(np.log2(wanted)) - 7
+        step = np.round(wanted / 2.0**exponent) * 2.0**exponent
+        bias = -8 * step
+    else:
         step = 2.0 ** np.round(np.log2(wanted))
+        bias = -127.5 * step
     tensors[name + ".weight"] = Tensor("U32", (*shape[:-1], shape[-1] * bits // 32))
     groups = (*shape[:-1], shape[-1] // 64)
     tensors[name + ".scales"] = Tensor("BF16", groups, bf16(float(step)))
-    tensors[name + ".biases"] = Tensor("BF16", groups, bf16(float(-step * levels / 2)))
+    tensors[name + ".biases"] = Tensor("BF16", groups, bf16(float(bias)))
 
 
 def imagine(arch: Arch, layers: int) -> dict[str, Tensor]:

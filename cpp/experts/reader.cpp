@@ -40,7 +40,9 @@ void Fill::finish(size_t index, std::string error, uint64_t nanoseconds) {
   ok_[index] = error.empty();
   busy_ += nanoseconds;
   if (error_.empty()) error_ = std::move(error);
-  if (--remaining_ == 0) done_.notify_all();
+  if (--remaining_ > 0) return;
+  watch_.lap(span_);
+  done_.notify_all();
 }
 
 bool Fill::join() {

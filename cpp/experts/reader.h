@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/stopwatch.h"
+
 namespace mference {
 
 struct ReadRequest {
@@ -33,6 +35,8 @@ class Fill {
   bool succeeded(size_t index) const { return ok_[index]; }
   // Sum of the reads' own durations; valid after join().
   uint64_t busy_nanoseconds() const { return busy_; }
+  // From the submission to the end of the last read; valid after join().
+  uint64_t span_nanoseconds() const { return span_; }
 
  private:
   std::mutex mutex_;
@@ -40,7 +44,9 @@ class Fill {
   std::vector<bool> ok_;
   size_t remaining_;
   std::string error_;
+  Stopwatch watch_;
   uint64_t busy_ = 0;
+  uint64_t span_ = 0;
 };
 
 class Reader {

@@ -77,6 +77,7 @@ void ExpertStreamer::complete(Request& request) {
   counters_.exposed_nanoseconds += static_cast<uint64_t>(
       std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
   counters_.read_nanoseconds += fill->busy_nanoseconds();
+  counters_.fill_nanoseconds += fill->span_nanoseconds();
   for (size_t i = 0; i < request.plan.misses.size(); ++i) {
     if (fill->succeeded(i)) cache_->publish(request.plan, request.plan.misses[i]);
   }

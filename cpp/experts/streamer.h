@@ -30,6 +30,7 @@ struct ExpertCounters {
   uint64_t evictions = 0;
   uint64_t bytes_read = 0;
   uint64_t read_nanoseconds = 0;     // summed over reads, which overlap each other
+  uint64_t fill_nanoseconds = 0;     // from the start of each batch of reads to its last end
   uint64_t exposed_nanoseconds = 0;  // what the host waited for
 };
 

@@ -21,6 +21,7 @@ void Model::route(int layer, Pass pass) {
   routed_->wait(routed_ticks_);
   stream_->check();
   watch.lap(phases_.router_wait);
+  routing_.add(layer, forward_->ids(pass));
 }
 
 void Model::encode_routed(int layer, Pass pass, std::span<const RoutedExpert> experts) {

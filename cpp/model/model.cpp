@@ -17,6 +17,7 @@ Model::Model(std::shared_ptr<Device> device, ModelInit init)
       reader_(init_.readers),
       routed_(device_->make_event()),
       computed_(device_->make_event()),
+      routing_(init_.arch.layers, init_.arch.top_k),
       stream_(device_->make_stream()) {
   for (int layer = 0; layer < init_.arch.layers; ++layer) {
     experts_.push_back(
@@ -58,6 +59,7 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
       tokens = tokens.subspan(chunk.size());
       const Head last = tokens.empty() ? head : Head::kNone;
       kv_.write(static_cast<int>(chunk.size()));
+      routing_.begin(static_cast<int>(chunk.size()));
       if (chunk.size() == 1) {
         decode(chunk, last, interrupt);
       } else {
@@ -66,6 +68,8 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
       kv_.advance(static_cast<int>(chunk.size()));
       phases_.tokens += chunk.size();
       ++phases_.passes;
+      routing_.end();
+      memory_.sample();
     }
   } catch (...) {
     // What is still queued reads slots and rows that the next step will reuse.
@@ -86,6 +90,7 @@ ExpertCounters Model::counters() const {
     total.evictions += c.evictions;
     total.bytes_read += c.bytes_read;
     total.read_nanoseconds += c.read_nanoseconds;
+    total.fill_nanoseconds += c.fill_nanoseconds;
     total.exposed_nanoseconds += c.exposed_nanoseconds;
   }
   return total;

@@ -8,10 +8,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/memory_peak.h"
 #include "device/device.h"
 #include "experts/streamer.h"
 #include "model/arch.h"
 #include "model/forward.h"
+#include "model/routing_trace.h"
 #include "model/weights.h"
 #include "state/kv.h"
 
@@ -60,6 +62,8 @@ class Model {
   int slots() const { return init_.slots; }
   ExpertCounters counters() const;
   const Phases& phases() const { return phases_; }
+  const MemoryPeak& memory() const { return memory_; }
+  RoutingTrace& routing() { return routing_; }
 
  private:
   void check(std::span<const int32_t> tokens) const;
@@ -84,6 +88,8 @@ class Model {
   uint64_t routed_ticks_ = 0;
   uint64_t computed_ticks_ = 0;
   Phases phases_;
+  MemoryPeak memory_;
+  RoutingTrace routing_;
   // Last, so that its queue is drained before anything it uses goes away.
   std::unique_ptr<Stream> stream_;
 };

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "base/errors.h"
 #include "experts/cache.h"
@@ -124,6 +125,7 @@ class SharedModel {
   size_t kv_bytes() const { return model_->kv().bytes(); }
   const ExpertCounters& experts() const { return experts_; }
   const Phases& phases() const { return phases_; }
+  std::pair<uint64_t, uint64_t> memory_peak() const { return memory_peak_; }
 
  private:
   bool at_home() const { return getpid() == process_; }
@@ -131,6 +133,7 @@ class SharedModel {
     position_ = model_->position();
     experts_ = model_->counters();
     phases_ = model_->phases();
+    memory_peak_ = {model_->memory().own(), model_->memory().mapped()};
   }
 
   std::unique_ptr<Model> model_;
@@ -139,6 +142,7 @@ class SharedModel {
   int position_ = 0;
   ExpertCounters experts_;
   Phases phases_;
+  std::pair<uint64_t, uint64_t> memory_peak_;
 };
 
 std::unique_ptr<SharedModel> make_model(std::shared_ptr<Device> device, const py::dict& arch,
@@ -179,6 +183,12 @@ py::array_t<float> copy_logits(const Model& model) {
   return py::array_t<float>(static_cast<py::ssize_t>(logits.size()), logits.data());
 }
 
+py::array_t<int16_t> copy_routing(const RoutingTrace& trace) {
+  const py::ssize_t layers = trace.layers(), top_k = trace.top_k();
+  const py::ssize_t tokens = static_cast<py::ssize_t>(trace.ids().size()) / (layers * top_k);
+  return py::array_t<int16_t>({tokens, layers, top_k}, trace.ids().data());
+}
+
 py::dict counters(const SharedModel& model) {
   const ExpertCounters& c = model.experts();
   const Phases& p = model.phases();
@@ -191,6 +201,7 @@ py::dict counters(const SharedModel& model) {
   d["evictions"] = c.evictions;
   d["bytes_read"] = c.bytes_read;
   d["read_seconds"] = seconds(c.read_nanoseconds);
+  d["fill_seconds"] = seconds(c.fill_nanoseconds);
   d["exposed_read_seconds"] = seconds(c.exposed_nanoseconds);
   d["mix_seconds"] = seconds(p.mix);
   d["router_wait_seconds"] = seconds(p.router_wait);
@@ -234,6 +245,11 @@ void bind_model(py::module_& module) {
       .def(
           "rewind", [](SharedModel& m, int position) { Turn(m)->rewind(position); },
           py::arg("position"))
+      .def(
+          "record_routing", [](SharedModel& m, bool on) { Turn(m)->routing().record(on); },
+          py::arg("on"))
+      .def("routing", [](SharedModel& m) { return copy_routing(Turn(m)->routing()); })
+      .def("memory_peak", &SharedModel::memory_peak)
       .def("counters", &counters);
 
   py::class_<Plan>(module, "Plan")

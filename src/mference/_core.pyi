@@ -263,6 +263,12 @@ class Model:
         """Tokens in the state."""
     def rewind(self, position: int) -> None:
         """Forget everything behind the first `position` tokens."""
+    def record_routing(self, on: bool) -> None:
+        """Start an empty trace of the router's choices, or stop."""
+    def routing(self) -> NDArray[np.int16]:
+        """Expert ids [tokens, layers, top_k] of the last trace; -1 in layers without a router."""
+    def memory_peak(self) -> tuple[int, int]:
+        """The most bytes of own memory, and of mapped files, resident after any pass."""
     def counters(self) -> Counters: ...
 
 class Plan:

@@ -222,6 +222,18 @@ class CoreEngine:
         """What the core counted since the model was loaded."""
         return self._core.counters()
 
+    def memory_peak(self) -> tuple[int, int]:
+        """The most bytes of own memory, and of mapped files, resident after any pass."""
+        return self._core.memory_peak()
+
+    def record_routing(self, *, on: bool) -> None:
+        """Start an empty trace of the router's choices, or stop."""
+        self._core.record_routing(on)
+
+    def routing(self) -> npt.NDArray[np.int16]:
+        """Expert ids [tokens, layers, top_k] of the last trace."""
+        return self._core.routing()
+
     def rewind(self, position: int) -> None:
         """Forget everything behind the first `position` tokens."""
         self._core.rewind(position)

@@ -208,3 +208,7 @@ class TemplateError(MferenceError):
 
 class ToolCallError(MferenceError):
     """The model wrote a tool call that cannot be parsed or names an unknown tool."""
+
+
+class TraceError(MferenceError):
+    """A routing trace cannot be written or read."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack
@@ -13,6 +14,7 @@ from mference.chat.tokenizer import find_tokenizer
 from mference.chat.tools import ToolLike
 from mference.engine import CoreEngine, build_core
 from mference.errors import ConfigError, GenerationError
+from mference.inspect import RoutingTrace
 from mference.memory import Slots
 from mference.report import Report, process_memory
 from mference.session.config import GenerationConfig
@@ -310,7 +312,24 @@ class Model:
 
     def report(self) -> Report:
         """The counters of this model since it was loaded."""
-        return Report(**self._open().counters(), memory=process_memory())
+        engine = self._open()
+        return Report(**engine.counters(), memory=process_memory(*engine.memory_peak()))
+
+    @contextmanager
+    def trace_routing(self) -> Iterator[RoutingTrace]:
+        """Record which experts the router chooses, for as long as the `with` block runs.
+
+        The trace it yields is empty inside the block and complete after it. Tracing inside of
+        tracing starts anew. A few hundred bytes are kept for each token.
+        """
+        engine = self._open()
+        trace = RoutingTrace(num_experts=self.install.manifest.arch.integer("numExperts"))
+        engine.record_routing(on=True)
+        try:
+            yield trace
+        finally:
+            trace.experts = engine.routing()
+            engine.record_routing(on=False)
 
     def _open(self) -> CoreEngine:
         if self._engine is None:

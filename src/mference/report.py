@@ -15,6 +15,7 @@ class Counters(TypedDict):
     evictions: int
     bytes_read: int
     read_seconds: float
+    fill_seconds: float
     exposed_read_seconds: float
     mix_seconds: float
     router_wait_seconds: float
@@ -32,12 +33,15 @@ class Memory:
     """Resident memory of this process in bytes, split by owner.
 
     `own` is anonymous memory: expert slots, keys and values, scratch, Python. `mapped` is clean
-    file memory, such as the common weights, which the system may drop and read again. `peak` is
-    the highest sum of the two so far. All are None where the system does not tell.
+    file memory, such as the common weights, which the system may drop and read again. `peak_own`
+    and `peak_mapped` are the most that was seen after any pass of the model, `peak` the highest
+    sum of the two at any time. All are None where the system does not tell.
     """
 
     own: int | None
     mapped: int | None
+    peak_own: int | None
+    peak_mapped: int | None
     peak: int | None
 
 
@@ -49,7 +53,8 @@ class Report:
     hits, misses, evictions: experts found in a slot, read from disk, and dropped for another.
     bytes_read: bytes of experts read from the layer files.
     read_seconds: summed over reads, which overlap each other and the device's work.
-    exposed_read_seconds: what the host had to wait for reads.
+    fill_seconds: from the start of each token's or tile's reads to the end of the last of them.
+    exposed_read_seconds: the part of fill_seconds that the host had to wait for.
     mix_seconds, routed_seconds, head_seconds: the host's time to encode a layer's first part, to
         plan and encode its routed experts, and to run the head.
     router_wait_seconds: what the host waited for the device to choose experts.
@@ -64,6 +69,7 @@ class Report:
     evictions: int
     bytes_read: int
     read_seconds: float
+    fill_seconds: float
     exposed_read_seconds: float
     mix_seconds: float
     router_wait_seconds: float
@@ -78,23 +84,29 @@ class Report:
         """Share of expert requests that found a slot; 0 before the first."""
         return self.hits / max(1, self.hits + self.misses)
 
+    @property
+    def overlapped_read_seconds(self) -> float:
+        """The part of `fill_seconds` in which the host had other work or waited for the device."""
+        return max(0.0, self.fill_seconds - self.exposed_read_seconds)
+
     def since(self, earlier: "Report") -> "Report":
         """What was counted after an earlier report of the same model."""
         return replace(self, **{k: getattr(self, k) - getattr(earlier, k) for k in _COUNTED})
 
 
-def process_memory() -> Memory:
-    """The resident memory of this process, as the kernel counts it."""
+def process_memory(peak_own: int = 0, peak_mapped: int = 0) -> Memory:
+    """The resident memory of this process, as the kernel counts it, and peaks seen before."""
     try:
         lines = Path("/proc/self/status").read_text("ascii").splitlines()
     except OSError:
-        return Memory(None, None, None)
+        return Memory(None, None, None, None, None)
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
 
     def size(key: str) -> int:
         return int(fields[key].split()[0]) * 1024
 
-    return Memory(size("RssAnon"), size("RssFile"), size("VmHWM"))
+    own, mapped = size("RssAnon"), size("RssFile")
+    return Memory(own, mapped, max(own, peak_own), max(mapped, peak_mapped), size("VmHWM"))
 
 
 def size(count: int) -> str:

@@ -21,9 +21,14 @@ def text(demo_install):
     return ChatFormat.load(open_install(demo_install).tokenizer_dir).tokenizer
 
 
+@pytest.fixture(scope="module")
+def verdicts():
+    return {verdict.device: verdict for verdict in self_test()}
+
+
 @pytest.mark.parametrize("isa", _core.cpu_isas())
-def test_every_instruction_set_computes_the_golden_tokens(isa):
-    verdict = next(v for v in self_test() if v.device == f"cpu {isa}")
+def test_every_instruction_set_computes_the_golden_tokens(verdicts, isa):
+    verdict = verdicts[f"cpu {isa}"]
     assert verdict.difference == ""
     assert verdict.tokens == sum(len(golden.answer) for golden in goldens())
 

@@ -85,7 +85,7 @@ def opened(path: Path):
         ("demo_install", 8, 512, 32),
         ("demo_install", 16, 4096, 128),
         ("demo_install", 64, 4096, 1024),
-        ("demo_install", "resident", 16384, 128),
+        ("demo_install", "resident", 4096, 128),
         ("tiny_install", 8, 1024, 128),
         ("wide_install", 8, 512, 128),
         ("wide_install", 16, 512, 128),
