@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -155,6 +156,7 @@ class Server(ThreadingHTTPServer):
         """A client that was killed is no event."""
 
 
+@cache
 def digest(file: Path) -> str:
     return sha256(file.read_bytes()).hexdigest()
 

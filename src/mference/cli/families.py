@@ -28,7 +28,7 @@ def families(
     if json:
         print(compact([_details(entry) for entry in ENTRIES.values()]))
         return
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("name", "download", "installed", "runs", "source"):
         amount = heading in ("download", "installed")
         table.add_column(
@@ -40,7 +40,7 @@ def families(
             entry.name,
             _size(entry.download_bytes),
             _size(entry.installed_bytes),
-            "yes" if _runs(entry) else "not yet",
+            "yes" if _runs(entry) else "no",
             "in the package" if entry.embedded else f"{entry.repo} @ {entry.revision[:7]}",
         )
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
