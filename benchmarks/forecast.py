@@ -2,7 +2,8 @@
 
     python benchmarks/forecast.py MODEL [--slots 16 resident] [--prompt 512] [--tokens 40]
 
-Memory is compared in a process that did nothing else: each setting runs in a child of its own.
+Each setting runs in a child of its own. Memory is what the model adds to the child's own memory:
+expert slots, as far as the run filled them, keys and values, activations.
 Speed is forecast from measurements made just before the run, twice: with the hit rate that doctor
 expects of text, and with the one that the run then had, since its tokens are drawn at random and
 share few experts. Layer files leave the page cache and are read into it again, as far as memory
@@ -24,14 +25,7 @@ from mference.cli.options import parse_slots
 from mference.doctor.measure import measure_compute, measure_disk
 from mference.doctor.speed import cached_share, forecast_speed
 from mference.engine import build_core
-from mference.memory import (
-    BASE,
-    TOKENIZER,
-    Slots,
-    available_memory,
-    forecast_memory,
-    installed_footprint,
-)
+from mference.memory import Slots, available_memory, forecast_memory, installed_footprint
 from mference.report import process_memory, size
 from mference.store import Install, open_install
 
@@ -88,8 +82,8 @@ def run(install: Install, slots: Slots, options: argparse.Namespace) -> dict[str
         for rate in (None, hits / (hits + misses))
     ]  # fmt: skip
     return {
-        "own": (memory.own or 0) - base + BASE + TOKENIZER * vocabulary,
-        "own forecast": need.own,
+        "added": (memory.own or 0) - base,
+        "added forecast": need.model,
         "hits": hits / (hits + misses),
         "tokens": 1 / statistics.median(times[WARM_UP:]),
         "expected": speeds[0],
@@ -116,7 +110,7 @@ def main() -> None:
         print(json.dumps(run(install, parse_slots(options.slots[0]), options)))
         return
     print(
-        "| slots | own memory | forecast | ratio | hits | tokens/s | forecast | ratio | "
+        "| slots | memory added | forecast | ratio | hits | tokens/s | forecast | ratio | "
         "with the hits expected of text |\n| ---: |" + " ---: |" * 8
     )
     flags = [f"--prompt={options.prompt}", f"--tokens={options.tokens}"]
@@ -125,8 +119,8 @@ def main() -> None:
         command = [sys.executable, __file__, str(options.model), "--row", *flags, "--slots", slots]
         row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         print(
-            f"| {slots} | {size(row['own'])} | {size(row['own forecast'])} | "
-            f"{row['own forecast'] / row['own']:.2f} | {row['hits']:.0%} | {row['tokens']:,.1f} | "
+            f"| {slots} | {size(row['added'])} | {size(row['added forecast'])} | "
+            f"{row['added forecast'] / row['added']:.2f} | {row['hits']:.0%} | {row['tokens']:,.1f} | "
             f"{row['forecast']:,.1f} | {row['forecast'] / row['tokens']:.2f} | "
             f"{row['expected']:,.1f} |",
             flush=True,
