@@ -120,9 +120,9 @@ def main() -> None:
         row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         print(
             f"| {slots} | {size(row['added'])} | {size(row['added forecast'])} | "
-            f"{row['added forecast'] / row['added']:.2f} | {row['hits']:.0%} | {row['tokens']:,.1f} | "
-            f"{row['forecast']:,.1f} | {row['forecast'] / row['tokens']:.2f} | "
-            f"{row['expected']:,.1f} |",
+            f"{row['added forecast'] / row['added']:.2f} | {row['hits']:.0%} | "
+            f"{row['tokens']:,.1f} | {row['forecast']:,.1f} | "
+            f"{row['forecast'] / row['tokens']:.2f} | {row['expected']:,.1f} |",
             flush=True,
         )
 

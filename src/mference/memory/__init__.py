@@ -2,8 +2,6 @@
 
 from mference.memory.budget import choose_slots, parse_bytes, rungs
 from mference.memory.forecast import (
-    BASE,
-    TOKENIZER,
     MemoryForecast,
     footprint_of,
     forecast_memory,
@@ -13,9 +11,7 @@ from mference.memory.slots import RUNGS, Slots, auto_slots
 from mference.memory.system import available_memory, memory_limit, total_memory
 
 __all__ = [
-    "BASE",
     "RUNGS",
-    "TOKENIZER",
     "MemoryForecast",
     "Slots",
     "auto_slots",
