@@ -128,6 +128,7 @@ def load(
     slots: Slots = "auto",
     context: int = 4096,
     prefill_chunk: int = 128,
+    memory: int | str | None = None,
     threads: int = 0,
     advice: Advice = "off",
     verify: Policy = "full-sha256",
@@ -144,6 +145,9 @@ def load(
             memory, else as many as fit; 16 for the embedded demo). The output is the same.
         context: most tokens of prompt and answer together; sets the size of the KV state.
         prefill_chunk: prompt tokens computed together: 32, 64 ... 4096. The output is the same.
+        memory: most bytes of own memory, as a number or a text such as `6GiB`: expert slots, keys
+            and values, scratch, Python. `auto` then takes the most slots that keep within it.
+            Mapped files are not own memory: the system may drop and read them again.
         threads: compute threads; 0 for one a processor.
         advice: whether the system is told which experts are about to be read: `off`; `default`,
             always; `bounded`, unless a request misses more than 12 experts or 384 MiB; `adaptive`,
@@ -156,8 +160,8 @@ def load(
 
     Raises:
         StoreError: the directory is not an install that can be used; each condition has a class.
-        ConfigError: an argument is outside its range.
-        DeviceError: the device is not available.
+        ConfigError: an argument is outside its range, or the budget does not hold the model.
+        DeviceError: the device is not available, or the system has not enough memory.
     """
     if device != "cpu":
         raise ConfigError(f"device '{device}' is not available; this version computes on 'cpu'")
@@ -170,6 +174,7 @@ def load(
         slots=slots,
         context=context,
         prefill_chunk=prefill_chunk,
+        memory=memory,
         threads=threads,
         advice=advice,
     )
@@ -192,6 +197,7 @@ def assemble(
     slots: Slots,
     context: int,
     prefill_chunk: int,
+    memory: int | str | None = None,
     threads: int,
     advice: Advice = "off",
 ) -> "Model":
@@ -204,6 +210,7 @@ def assemble(
         slots=slots,
         context=context,
         chunk=prefill_chunk,
+        memory=memory,
         threads=threads,
         advice=advice,
     )

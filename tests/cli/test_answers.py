@@ -53,9 +53,9 @@ def test_json_holds_the_answer_and_its_counts(mference_command, demo_install, qu
     assert value["usage"] == {"prompt_tokens": len(prompt), "completion_tokens": len(answer)}
     assert value["timings"]["prefill_seconds"] > 0
     assert value["timings"]["decode_seconds"] > 0
-    assert value["experts"]["slots"] == 16
-    assert value["experts"]["misses"] > 0
-    assert value["experts"]["bytes_read"] > 1000
+    assert value["report"]["slots"] == 16
+    assert value["report"]["misses"] > 0
+    assert value["report"]["bytes_read"] > 1000
     assert "reasoning" not in value
 
 
@@ -189,7 +189,7 @@ def test_read_advice_changes_no_answer(mference_command, demo_install, question,
     )  # fmt: skip
     value = json.loads(result.stdout)
     assert value["text"] == LIGHTHOUSE
-    assert value["experts"]["advice_calls"] > 0
+    assert value["report"]["advice_calls"] > 0
 
 
 def test_verify_prints_json(mference_command, demo_install):

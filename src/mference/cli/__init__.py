@@ -11,6 +11,7 @@ import typer
 
 from mference.cli.chat import chat
 from mference.cli.demo import demo
+from mference.cli.doctor import doctor
 from mference.cli.exits import guarded, prepare_streams
 from mference.cli.families import families
 from mference.cli.generate import generate
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (install, families, verify, generate, chat, demo):
+for command in (install, families, verify, generate, chat, demo, doctor):
     app.command()(guarded(command))
 
 

@@ -46,7 +46,7 @@ def chat(
     if offered or thinking:
         # An install that cannot take them says so now, and not to the first question.
         form.render([Message("user", "")], offered, enable_thinking=thinking)
-    with options.assemble(install, form, CHUNK) as model:
+    with options.assemble(install, form, CHUNK) as model, options.traced(model):
         converse(
             Conversation(
                 model,
@@ -54,7 +54,7 @@ def chat(
                 guidance=guidance,
                 tools=offered,
                 thinking=thinking,
-                quiet=options.quiet,
+                figures=options.show_figures,
             )
         )
 

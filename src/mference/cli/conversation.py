@@ -1,6 +1,6 @@
 """The state of a chat: its messages, and the tool results that the model waits for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mference.chat import json_text
@@ -9,7 +9,7 @@ from mference.chat.messages import FunctionCall, Message
 from mference.chat.tools import Tool
 from mference.cli.output import note, print_footer, show_reply
 from mference.errors import ContextLengthError
-from mference.model import Model, Settings
+from mference.model import Answer, Model, Settings
 
 
 class Conversation:
@@ -26,15 +26,18 @@ class Conversation:
         guidance: str = "",
         tools: Sequence[Tool] = (),
         thinking: bool = False,
-        quiet: bool = False,
+        figures: Callable[[Answer], None] = print_footer,
     ) -> None:
-        """`guidance` is the system message; with `thinking` thoughts are shown on stderr."""
+        """`guidance` is the system message; with `thinking` thoughts are shown on stderr.
+
+        `figures` shows what an answer took.
+        """
         self._model = model
         self._settings = settings
         self._start = [Message("system", guidance)] if guidance else []
         self._tools = tools
         self._thinking = thinking
-        self._quiet = quiet
+        self._figures = figures
         self.clear()
 
     def clear(self) -> None:
@@ -92,8 +95,7 @@ class Conversation:
             )
         answer = self._model.stream_ids(ids, chat=True, tools=self._tools, **self._settings)
         reply = show_reply(answer, thinking=self._thinking)
-        if not self._quiet:
-            print_footer(answer)
+        self._figures(answer)
         calls = tuple(FunctionCall(c.name, c.arguments, c.id) for c in reply.tool_calls)
         content = reply.content or (None if calls else "")
         self.messages = [*trimmed.kept, Message("assistant", content, calls)]

@@ -10,7 +10,7 @@ from mference.chat.tools import read_tools
 from mference.cli import options as flags
 from mference.cli.json_output import answer_json
 from mference.cli.options import GenerationOptions, with_generation_options
-from mference.cli.output import print_footer, show, show_reply
+from mference.cli.output import show, show_reply
 from mference.engine import auto_chunk
 from mference.errors import ConfigError
 from mference.session.generation import answer_limit
@@ -53,7 +53,7 @@ def generate(
     else:
         ids = form.prompt_ids(messages, offered, enable_thinking=thinking)
     answer_limit(len(ids), options.max_new, options.max_context)
-    with options.assemble(install, form, auto_chunk(len(ids))) as model:
+    with options.assemble(install, form, auto_chunk(len(ids))) as model, options.traced(model):
         answer = model.stream_ids(ids, chat=prompt is None, tools=offered, **options.settings)
         if json:
             print(answer_json(answer))
@@ -62,5 +62,4 @@ def generate(
             show(answer)
         else:
             show_reply(answer, thinking=thinking)
-        if not options.quiet:
-            print_footer(answer)
+        options.show_figures(answer)

@@ -1,26 +1,18 @@
 """What `--json` prints: one object on one line."""
 
+from dataclasses import asdict
 from typing import Any
 
 from mference import jsontext
 from mference.model import Answer
 from mference.store import VerifyReport
 
-_EXPERTS = (
-    "slots",
-    "hits",
-    "misses",
-    "evictions",
-    "bytes_read",
-    "exposed_read_seconds",
-    "advice_calls",
-)
-
 
 def answer_json(answer: Answer) -> str:
     """An answer with its counts; computes what is left of it.
 
-    `reasoning` is there if the model thought, `usage` is in tokens, times are in seconds.
+    `reasoning` is there if the model thought, `usage` is in tokens, times are in seconds, `report`
+    has the fields of `mference.Report`.
     """
     reply, report = answer.reply, answer.report
     completion = reply.completion
@@ -39,7 +31,7 @@ def answer_json(answer: Answer) -> str:
             "prefill_seconds": completion.timings.prefill,
             "decode_seconds": completion.timings.decode,
         },
-        "experts": {key: getattr(report, key) for key in _EXPERTS},
+        "report": asdict(report),
     }
     if reply.reasoning:
         value["reasoning"] = reply.reasoning

@@ -3,7 +3,8 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, get_args
@@ -11,32 +12,15 @@ from typing import Annotated, get_args
 import typer
 
 from mference.chat.format import ChatFormat
-from mference.cli.output import note
+from mference.cli.output import note, print_footer, print_phases
 from mference.engine import CHUNKS, Advice, check_sizes
 from mference.errors import ConfigError
 from mference.jsontext import is_unicode
-from mference.memory import RUNGS, Slots
-from mference.model import Model, Settings, assemble, chat_format_of
+from mference.memory import RUNGS, Slots, parse_bytes
+from mference.model import Answer, Model, Settings, assemble, chat_format_of
 from mference.session.config import GenerationConfig
 from mference.store import Install, Policy, open_install
 from mference.store.opening import POLICIES
-
-ToolsFile = Annotated[
-    Path | None,
-    typer.Option("--tools", metavar="FILE", help="Offer the functions of this JSON array."),
-]
-Thinking = Annotated[
-    bool, typer.Option("--thinking", help="Let the model think first; its thoughts go to stderr.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-AllowUnpinned = Annotated[
-    bool, typer.Option("--allow-unpinned", help="Also run models that match no pinned checkpoint.")
-]
-
-# What the checks of the Python API call these flags.
-_FLAGS = {name: "--" + name.replace("_", "-") for name in (*Settings.__annotations__, "threads")}
-_FLAGS["context"] = "--max-context"
-_NAMES = re.compile(rf"\b({'|'.join(_FLAGS)})\b")
 
 
 def _whole(text: str) -> int:
@@ -62,6 +46,27 @@ def _word(*words: str) -> Callable[[str], str]:
     return parse
 
 
+ToolsFile = Annotated[
+    Path | None,
+    typer.Option("--tools", metavar="FILE", help="Offer the functions of this JSON array."),
+]
+Thinking = Annotated[
+    bool, typer.Option("--thinking", help="Let the model think first; its thoughts go to stderr.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+MaxContext = Annotated[
+    int, typer.Option(metavar="N", parser=_whole, help="Tokens of prompt and answer together.")
+]
+AllowUnpinned = Annotated[
+    bool, typer.Option("--allow-unpinned", help="Also run models that match no pinned checkpoint.")
+]
+
+# What the checks of the Python API call these flags.
+_FLAGS = {name: "--" + name.replace("_", "-") for name in (*Settings.__annotations__, "threads")}
+_FLAGS |= {"context": "--max-context", "memory": "--memory"}
+_NAMES = re.compile(rf"\b({'|'.join(_FLAGS)})\b")
+
+
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
     """The flags of a command that loads a model and generates; checked when made.
@@ -76,9 +81,7 @@ class GenerationOptions:
     max_new: Annotated[
         int, typer.Option(metavar="N", parser=_whole, help="Most tokens of an answer.")
     ] = 1024
-    max_context: Annotated[
-        int, typer.Option(metavar="N", parser=_whole, help="Tokens of prompt and answer together.")
-    ] = 4096
+    max_context: MaxContext = 4096
     temperature: Annotated[
         float,
         typer.Option(metavar="F", parser=_real, help="0 takes the most likely token every time."),
@@ -115,6 +118,10 @@ class GenerationOptions:
             help=f"Prompt tokens computed together: {', '.join(map(str, CHUNKS))}, or auto.",
         ),
     ] = "auto"
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Most own memory, such as 6GiB: auto keeps within it."),
+    ] = None
     rdadvise: Annotated[
         Advice,
         typer.Option(
@@ -140,13 +147,27 @@ class GenerationOptions:
     ] = False
     allow_unpinned: AllowUnpinned = False
     quiet: Annotated[bool, typer.Option("--quiet", help="No footer after the answer.")] = False
+    phases: Annotated[
+        bool,
+        typer.Option(
+            "--phases", envvar="MFERENCE_PHASES", help="Say after the footer where the time went."
+        ),
+    ] = False
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Record which experts each token used (.npz)."),
+    ] = None
 
     def __post_init__(self) -> None:
         for text in self.stop or ():
             require_unicode("--stop", text)
         parse_slots(self.expert_cache_slots)
         parse_chunk(self.prefill_chunk)
+        if self.trace is not None and not self.trace.absolute().parent.is_dir():
+            raise ConfigError(f"--trace {self.trace}: there is no such folder")
         try:
+            if self.memory is not None:
+                parse_bytes(self.memory)
             GenerationConfig(**self.settings)
             check_sizes(self.max_context, self.threads)
         except ConfigError as error:
@@ -183,9 +204,29 @@ class GenerationOptions:
             slots=parse_slots(self.expert_cache_slots),
             context=self.max_context,
             prefill_chunk=parse_chunk(self.prefill_chunk) or auto_chunk,
+            memory=self.memory,
             threads=self.threads,
             advice=self.rdadvise,
         )
+
+    def show_figures(self, answer: Answer) -> None:
+        """The footer of an answer, and where its time went, as far as they are wanted."""
+        if not self.quiet:
+            print_footer(answer)
+        if self.phases:
+            print_phases(answer)
+
+    @contextmanager
+    def traced(self, model: Model) -> Iterator[None]:
+        """Write the routing trace of what runs inside, however that ends, if one is asked for."""
+        if self.trace is None:
+            yield
+            return
+        try:
+            with model.trace_routing() as trace:
+                yield
+        finally:
+            trace.save(self.trace)
 
 
 def with_generation_options(command: Callable[..., None]) -> Callable[..., None]:
