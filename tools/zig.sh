@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints the path of a C++ compiler for a target such as aarch64-linux-gnu.2.17, made from the
 # `ziglang` package of PyPI: clang with the headers and libraries of each target, libc++ linked in.
+# `ar` and `ranlib` for the target lie beside it.
 # Usage: tools/zig.sh PYTHON TARGET
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +14,11 @@ if [ ! -e "$home/installed" ]; then
   touch "$home/installed"
 fi
 zig=$("$home/venv/bin/python" -c 'import ziglang; print(ziglang.__path__[0])')/zig
-compiler=$home/c++-$target
-printf '#!/bin/sh\nexec "%s" c++ -target %s "$@"\n' "$zig" "$target" >"$compiler"
-chmod +x "$compiler"
-echo "$compiler"
+program() {
+  printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$zig" "$2" >"$home/$1"
+  chmod +x "$home/$1"
+}
+program "c++-$target" "c++ -target $target"
+program ar ar
+program ranlib ranlib
+echo "$home/c++-$target"

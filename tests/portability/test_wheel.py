@@ -81,7 +81,8 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
     package = {line.removeprefix("src/") for line in tracked.stdout.splitlines()}
     assert {"mference/py.typed", "mference/_core.pyi"} <= package
     with zipfile.ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        names = {entry.filename for entry in archive.infolist() if not entry.is_dir()}
+    held = {name for name in names if ".dist-info/" not in name}
     assert held - {"mference/_core" + sysconfig.get_config_var("EXT_SUFFIX")} == package
 
 
