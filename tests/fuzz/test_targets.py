@@ -1,4 +1,4 @@
-"""Every seed, its simplest damages, and every input that once was a finding, through the targets."""
+"""Seeds, simple damages of them, and every input that once was a finding, through the targets."""
 
 import random
 from pathlib import Path

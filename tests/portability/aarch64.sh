@@ -15,13 +15,13 @@ compgen -G "dist/*-cp311-*_aarch64.whl" >/dev/null || tools/wheel.sh "$python" a
 
 if [ ! -e "$home/installed" ]; then
   rm -rf "$home"
-  mkdir -p "$home"
+  "$python" -m venv "$home/venv"
   mmdebstrap --quiet --variant=extract --architectures=arm64 \
     --include=python3-minimal,libpython3-stdlib,libstdc++6 bookworm "$home/root"
   touch "$home/installed"
 fi
 rm -rf "$home/site"
-build/wheel/venv/bin/pip install --quiet --disable-pip-version-check --target "$home/site" \
+"$home/venv/bin/pip" install --quiet --disable-pip-version-check --target "$home/site" \
   --python-version 3.11 --implementation cp --only-binary=:all: \
   --platform manylinux_2_28_aarch64 --platform manylinux2014_aarch64 \
   dist/*-cp311-*_aarch64.whl 'pytest>=8' hypothesis

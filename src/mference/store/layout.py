@@ -54,7 +54,7 @@ class LayerLayout:
             raise _corrupt(f"{LAYOUT}: layer {self.layer} has no '{name}' weight with scales")
         rows, columns = weight.shape
         groups, rest = divmod(scales.size, 2 * rows) if rows > 0 else (0, 1)
-        if rest or groups < 1 or columns % groups:
+        if rest or not 1 <= groups <= columns or columns % groups:
             raise _corrupt(f"{LAYOUT}: layer {self.layer}: sizes of '{name}' and its scales differ")
         return columns // groups
 
