@@ -152,10 +152,13 @@ def _read_layer(fields: Fields, count: int, pool: dict[SubTensor, SubTensor]) ->
     if len(listed) != count:
         fields.fail(f"{len(listed)} experts are listed, expertsPerLayer is {count}")
     experts: list[ExpertLayout | None] = [None] * count
+    free = 0
     for expert in listed:
         if "physicalRank" in expert:
             expert.integer("physicalRank", maximum=count - 1)
-        position = experts.index(None)
+        while experts[free] is not None:
+            free += 1
+        position = free
         if "expert" in expert:
             position = expert.integer("expert", maximum=count - 1)
         experts[position] = ExpertLayout(
