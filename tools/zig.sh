@@ -15,7 +15,7 @@ if [ ! -e "$home/installed" ]; then
 fi
 zig=$("$home/venv/bin/python" -c 'import ziglang; print(ziglang.__path__[0])')/zig
 program() {
-  printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$zig" "$2" >"$home/$1"
+  printf '#!/bin/sh\nZIG_GLOBAL_CACHE_DIR="%s" exec "%s" %s "$@"\n' "$home/cache" "$zig" "$2" >"$home/$1"
   chmod +x "$home/$1"
 }
 program "c++-$target" "c++ -target $target"
