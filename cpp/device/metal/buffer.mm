@@ -40,12 +40,11 @@ MetalBuffer::MetalBuffer(id<MTLDevice> device, std::byte* data, size_t size,
     Piece piece;
     piece.first = round_down(cut.first, page);
     piece.last = round_up(cut.last, page);
-    piece.buffer = Ref<id<MTLBuffer>>::adopt([device
-        newBufferWithBytesNoCopy:data + piece.first
-                          length:piece.last - piece.first
-                         options:MTLResourceStorageModeShared |
-                                 MTLResourceHazardTrackingModeUntracked
-                     deallocator:nil]);
+    piece.buffer =
+        Ref<id<MTLBuffer>>::adopt([device newBufferWithBytesNoCopy:data + piece.first
+                                                            length:piece.last - piece.first
+                                                           options:MTLResourceStorageModeShared
+                                                       deallocator:nil]);
     if (!piece.buffer) {
       throw DeviceError("Metal does not take " + std::to_string(piece.last - piece.first) +
                         " bytes as a buffer; choose fewer expert slots or a shorter context");
