@@ -52,8 +52,10 @@ class Stream {
   virtual void synchronize() = 0;
   // Raises the first error, if there is one, without waiting.
   virtual void check() = 0;
-  // Makes the stream fail from outside (for example because a read failed).
+  // Makes the stream fail from outside (for example because a read failed). Any thread may call.
   virtual void abort(std::exception_ptr error) = 0;
+  // How long the stream has stood at its waits; 0 where the device does not tell.
+  virtual uint64_t stalled_nanoseconds() const = 0;
 };
 
 class Device {

@@ -245,6 +245,7 @@ class Model:
         chunk: int,
         readers: int,
         float32_kv: bool,
+        eager: bool = True,
         advice: str = "off",
     ) -> None: ...
     def forward(self, tokens: ArrayLike) -> None:

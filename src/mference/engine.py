@@ -1,5 +1,6 @@
 """Builds the C++ model of an install and gives it the shape the generation loop drives."""
 
+import os
 from collections.abc import Sequence
 from math import prod
 from typing import Literal, get_args
@@ -29,6 +30,15 @@ Advice = Literal["off", "default", "bounded", "adaptive"]
 
 DEMO_SLOTS = 16
 """The embedded model would fit in any memory: a quarter of its experts shows the streaming."""
+
+
+def eager_routed() -> bool:
+    """Whether experts are committed to the device before their reads have landed.
+
+    `MFERENCE_EAGER_ROUTED=0` lets the host wait for the reads instead, for diagnosis: the output
+    is the same.
+    """
+    return os.environ.get("MFERENCE_EAGER_ROUTED") != "0"
 
 
 def auto_chunk(tokens: int) -> int:
@@ -133,6 +143,7 @@ def build_core(
             chunk=chunk,
             readers=readers,
             float32_kv=float32_kv,
+            eager=eager_routed(),
             advice=advice,
         )
     except MemoryError:

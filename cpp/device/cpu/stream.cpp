@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/start_thread.h"
+#include "base/stopwatch.h"
 
 namespace mference::cpu {
 
@@ -87,7 +88,13 @@ void CpuStream::perform(const Command& command) {
                    if (failed()) return;
                    std::visit([&](const auto& op) { execute(op, context_); }, operation);
                  },
-                 [](const Wait& wait) { wait.event->wait(wait.value); },
+                 [&](const Wait& wait) {
+                   Stopwatch watch;
+                   wait.event->wait(wait.value);
+                   uint64_t stood = 0;
+                   watch.lap(stood);
+                   stalled_.fetch_add(stood);
+                 },
                  [](const Signal& signal) { signal.event->signal(signal.value); },
              },
              command);

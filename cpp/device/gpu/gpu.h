@@ -60,6 +60,7 @@ class Queue {
   virtual void synchronize() = 0;
   virtual void check() = 0;
   virtual void abort(std::exception_ptr error) = 0;
+  virtual uint64_t stalled_nanoseconds() const = 0;
 };
 
 // What the launches may rely on.

@@ -30,6 +30,7 @@ class MetalQueue final : public gpu::Queue {
   void synchronize() override;
   void check() override;
   void abort(std::exception_ptr error) override;
+  uint64_t stalled_nanoseconds() const override { return 0; }
 
  private:
   // What completion handlers, which Metal calls on threads of its own, share with the queue.
