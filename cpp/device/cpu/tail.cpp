@@ -5,7 +5,7 @@
 #include "base/numeric.h"
 #include "device/cpu/execute.h"
 #include "device/cpu/lanes.h"
-#include "device/cpu/operands.h"
+#include "device/operands.h"
 
 namespace mference::cpu {
 

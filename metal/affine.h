@@ -1,0 +1,232 @@
+// Products with affine-quantized matrices, which are never expanded in memory.
+//
+// A lane takes 16 columns at a time: `bits` 16-bit words that lie in one group. The code in bit
+// bits * j of a word is masked but not shifted; its column of x is divided by 2^(bits * j) instead,
+// once for all rows.
+#pragma once
+
+#include "common.h"
+
+#define COLUMNS 16
+
+// Rows of a matrix, and the words of their parts.
+struct Matrix {
+  device const ushort* weight;
+  device const ushort* scales;
+  device const ushort* biases;
+};
+
+// Where a matrix lies inside an expert's blob.
+inline Matrix part_of(device const uchar* blob, constant PartOffsets& part) {
+  Matrix m;
+  m.weight = (device const ushort*)(blob + part.weight);
+  m.scales = (device const ushort*)(blob + part.scales);
+  m.biases = (device const ushort*)(blob + part.biases);
+  return m;
+}
+
+template <int kWidth>
+inline void load_codes(device const ushort* from, bool words, thread ushort* codes) {
+  if (words) {
+    device const uint* pairs = (device const uint*)from;
+    for (int i = 0; i < kWidth / 2; ++i) {
+      const uint pair = pairs[i];
+      codes[2 * i] = ushort(pair);
+      codes[2 * i + 1] = ushort(pair >> 16);
+    }
+  } else {
+    for (int i = 0; i < kWidth; ++i) codes[i] = from[i];
+  }
+}
+
+// ---- few rows of activations ----
+
+// For kGemvRows rows of `m` from `row` and kTokens rows of activations: sums[r * kTokens + t] = row r
+// times x[t], reduced over the simdgroup. With a norm, x is multiplied by its weight first and the
+// sums by 1 / sqrt(mean(x^2) + eps), so the norm costs no pass of its own. Rows from `rows` on repeat
+// the last one.
+template <int kWidth, int kTokens>
+inline void multiply_rows(Matrix m, int group, bool words, int cols, int row, int rows,
+                          device const float* thread* x, device const ushort* norm, float eps,
+                          uint lane, thread float* sums) {
+  constexpr int kPerWord = 16 / kWidth;
+  constexpr ushort kMask = (1 << kWidth) - 1;
+  const int row_words = cols * kWidth / 16;
+  const int groups = cols / group;
+  device const ushort* weight[kGemvRows];
+  device const ushort* scales[kGemvRows];
+  device const ushort* biases[kGemvRows];
+  for (int r = 0; r < kGemvRows; ++r) {
+    const ulong own = min(row + r, rows - 1);
+    weight[r] = m.weight + own * row_words;
+    scales[r] = m.scales + own * groups;
+    biases[r] = m.biases + own * groups;
+  }
+  float squares[kTokens];
+  for (int t = 0; t < kTokens; ++t) squares[t] = 0.0f;
+  for (int i = 0; i < kGemvRows * kTokens; ++i) sums[i] = 0.0f;
+
+  for (int c = int(lane) * COLUMNS; c < cols; c += kLanes * COLUMNS) {
+    float own[kTokens][COLUMNS];
+    float total[kTokens];
+    for (int t = 0; t < kTokens; ++t) {
+      for (int i = 0; i < COLUMNS; i += 4) {
+        float4 v = *(device const float4*)(x[t] + c + i);
+        if (kNorm) {
+          squares[t] += dot(v, v);
+          v = v * float4(bf16(norm[c + i]), bf16(norm[c + i + 1]), bf16(norm[c + i + 2]),
+                         bf16(norm[c + i + 3]));
+        }
+        own[t][i] = v.x;
+        own[t][i + 1] = v.y;
+        own[t][i + 2] = v.z;
+        own[t][i + 3] = v.w;
+      }
+      total[t] = 0.0f;
+      for (int i = 0; i < COLUMNS; ++i) {
+        total[t] += own[t][i];
+        own[t][i] *= 1.0f / float(1 << (kWidth * (i % kPerWord)));
+      }
+    }
+    const int g = c / group;
+    for (int r = 0; r < kGemvRows; ++r) {
+      ushort codes[kWidth];
+      load_codes<kWidth>(weight[r] + c * kWidth / 16, words, codes);
+      const float scale = bf16(scales[r][g]);
+      const float bias = bf16(biases[r][g]);
+      for (int t = 0; t < kTokens; ++t) {
+        float product = 0.0f;
+        for (int i = 0; i < COLUMNS; ++i) {
+          const ushort code = codes[i / kPerWord] & ushort(kMask << (kWidth * (i % kPerWord)));
+          product = fma(own[t][i], float(code), product);
+        }
+        sums[r * kTokens + t] += scale * product + bias * total[t];
+      }
+    }
+  }
+  for (int t = 0; t < kTokens; ++t) {
+    const float factor = kNorm ? rsqrt(simd_sum(squares[t]) / float(cols) + eps) : 1.0f;
+    for (int r = 0; r < kGemvRows; ++r) {
+      sums[r * kTokens + t] = simd_sum(sums[r * kTokens + t]) * factor;
+    }
+  }
+}
+
+template <int kTokens>
+inline void multiply(Matrix m, int bits, int group, bool words, int cols, int row, int rows,
+                     device const float* thread* x, device const ushort* norm, float eps,
+                     uint lane, thread float* sums) {
+  if (bits == 4) {
+    multiply_rows<4, kTokens>(m, group, words, cols, row, rows, x, norm, eps, lane, sums);
+  } else if (bits == 8) {
+    multiply_rows<8, kTokens>(m, group, words, cols, row, rows, x, norm, eps, lane, sums);
+  } else {
+    multiply_rows<2, kTokens>(m, group, words, cols, row, rows, x, norm, eps, lane, sums);
+  }
+}
+
+// ---- many rows of activations ----
+
+// kTileTokens rows of activations by kTileRows rows of weights in kTileThreads threads, 32 columns at
+// a time. Weights are expanded to float16, activations stay float32 (their range exceeds float16),
+// sums are float32. Both tiles are stored as 8 x 8 blocks, each contiguous.
+#define TILE_COLUMNS 32
+#define TILE_BLOCKS (TILE_COLUMNS / 8)
+// Floats of the one threadgroup array: both tiles, and later the sums in their place.
+#define TILE_SCRATCH (kTileTokens * kTileRows)
+
+template <int kWidth>
+inline void stage_weights(device const ushort* codes_at, bool words, float scale, float bias,
+                          threadgroup half* to) {
+  constexpr int kPerWord = 16 / kWidth;
+  ushort codes[kWidth];
+  load_codes<kWidth>(codes_at, words, codes);
+  for (int i = 0; i < COLUMNS; ++i) {
+    const ushort code = (codes[i / kPerWord] >> (kWidth * (i % kPerWord))) & ((1 << kWidth) - 1);
+    to[i / 8 * 64 + i % 8] = half(fma(scale, float(code), bias));
+  }
+}
+
+// scratch[t * kTileRows + n] = x row t times weight row n. Each thread names the row of weights
+// that it stages (thread / 2 of the tile) and the row of activations that it stages (thread / 4).
+// With a norm, as in multiply_rows.
+inline void multiply_tile(Matrix row, int bits, int group, bool words, int cols,
+                          device const float* x, device const ushort* norm, float eps, uint thread_index,
+                          uint simdgroup, threadgroup float* scratch, threadgroup float* factors) {
+  threadgroup float* xs = scratch;
+  threadgroup half* ws = (threadgroup half*)(scratch + kTileTokens * TILE_COLUMNS);
+  simdgroup_float8x8 sums[2][4];
+  for (int i = 0; i < 2; ++i) {
+    for (int j = 0; j < 4; ++j) sums[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  }
+  const int n = int(thread_index) / 2, n_column = int(thread_index) % 2 * COLUMNS;
+  const int t = int(thread_index) / 4, t_block = int(thread_index) % 4;
+  threadgroup half* w_to = ws + (n / 8 * TILE_BLOCKS + n_column / 8) * 64 + n % 8 * 8;
+  threadgroup float* x_to = xs + (t / 8 * TILE_BLOCKS + t_block) * 64 + t % 8 * 8;
+  const int first_token = int(simdgroup) % 2 * 2, first_row = int(simdgroup) / 2 * 4;  // in blocks
+  float squares = 0.0f;
+
+  for (int c = 0; c < cols; c += TILE_COLUMNS) {
+    const int column = c + n_column;
+    device const ushort* codes = row.weight + column * bits / 16;
+    const float scale = bf16(row.scales[column / group]);
+    const float bias = bf16(row.biases[column / group]);
+    const int x_column = c + t_block * 8;
+    float4 low = *(device const float4*)(x + x_column);
+    float4 high = *(device const float4*)(x + x_column + 4);
+    if (kNorm) {
+      squares += dot(low, low) + dot(high, high);
+      device const ushort* w = norm + x_column;
+      low = low * float4(bf16(w[0]), bf16(w[1]), bf16(w[2]), bf16(w[3]));
+      high = high * float4(bf16(w[4]), bf16(w[5]), bf16(w[6]), bf16(w[7]));
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (bits == 4) {
+      stage_weights<4>(codes, words, scale, bias, w_to);
+    } else if (bits == 8) {
+      stage_weights<8>(codes, words, scale, bias, w_to);
+    } else {
+      stage_weights<2>(codes, words, scale, bias, w_to);
+    }
+    *(threadgroup float4*)x_to = low;
+    *(threadgroup float4*)(x_to + 4) = high;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (int k = 0; k < TILE_BLOCKS; ++k) {
+      simdgroup_float8x8 a[2];
+      simdgroup_half8x8 b[4];
+      for (int i = 0; i < 2; ++i) {
+        simdgroup_load(a[i], xs + ((first_token + i) * TILE_BLOCKS + k) * 64, 8);
+      }
+      for (int j = 0; j < 4; ++j) {
+        simdgroup_load(b[j], ws + ((first_row + j) * TILE_BLOCKS + k) * 64, 8, ulong2(0, 0), true);
+      }
+      for (int i = 0; i < 2; ++i) {
+        for (int j = 0; j < 4; ++j) {
+          simdgroup_multiply_accumulate(sums[i][j], a[i], b[j], sums[i][j]);
+        }
+      }
+    }
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (int i = 0; i < 2; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      simdgroup_store(sums[i][j], scratch + (first_token + i) * 8 * kTileRows + (first_row + j) * 8,
+                      kTileRows);
+    }
+  }
+  if (kNorm) {
+    squares += simd_shuffle_xor(squares, 1);
+    squares += simd_shuffle_xor(squares, 2);
+    if (t_block == 0) factors[t] = rsqrt(squares / float(cols) + eps);
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+// Row `index` of a matrix.
+inline Matrix row_of(Matrix m, int bits, int group, int cols, int index) {
+  const ulong own = index;
+  m.weight += own * (cols * bits / 16);
+  m.scales += own * (cols / group);
+  m.biases += own * (cols / group);
+  return m;
+}
