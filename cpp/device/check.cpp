@@ -175,7 +175,9 @@ void check(const RoutedExperts& op) {
   floats(op.out, out_rows * shape.hidden, "RoutedExperts.out");
 }
 
-void check(const Zero& op) { floats(op.out, op.count, "Zero.out"); }
+void check(const Zero& op) {
+  floats(op.out, op.count, "Zero.out");
+}
 
 void check(const LayerTail& op) {
   require(op.hidden > 0 && op.parts >= 0, "LayerTail", "the shape is empty");

@@ -9,11 +9,13 @@ namespace mference::gpu {
 
 namespace {
 
-constexpr int kMaxSplits = 64;      // of the positions of all rows together
+constexpr int kMaxSplits = 64;       // of the positions of all rows together
 constexpr int kSplitPositions = 32;  // at least, of a split
 constexpr int kMaxTileDim = 512;
 
-int32_t is_half(const KvCache& cache) { return cache.type == KvType::kFloat16 ? 1 : 0; }
+int32_t is_half(const KvCache& cache) {
+  return cache.type == KvType::kFloat16 ? 1 : 0;
+}
 
 AttentionArguments arguments_of(const Attention& op) {
   AttentionArguments a{};
@@ -72,8 +74,8 @@ void encode(const QkvEpilogue& op, Context& context) {
   if (op.rows == 0) return;
   Constants constants;
   constants.half_cache = is_half(op.cache);
-  const EpilogueArguments arguments{op.heads,     op.cache.heads,    op.cache.dim, op.rotated,
-                                    op.cache.capacity, op.position, op.eps};
+  const EpilogueArguments arguments{op.heads,          op.cache.heads, op.cache.dim, op.rotated,
+                                    op.cache.capacity, op.position,    op.eps};
   context.launch("qkv_epilogue", constants,
                  {op.q, op.k, op.v, op.q_norm, op.k_norm, op.rope, op.cache.keys, op.cache.values},
                  arguments,

@@ -61,7 +61,17 @@ class Context {
  public:
   // Memory that lives from one launch of an operation to the next. Launches run in order, so
   // operations share it.
-  enum Slot { kRouterIn, kRouterLogits, kPartials, kExpertOut, kBest, kSortA, kSortB, kSums, kSlots };
+  enum Slot {
+    kRouterIn,
+    kRouterLogits,
+    kPartials,
+    kExpertOut,
+    kBest,
+    kSortA,
+    kSortB,
+    kSums,
+    kSlots
+  };
 
   Context(Gpu& gpu, Queue& queue);
 

@@ -15,7 +15,8 @@ void encode(const EmbedRows& op, Context& context) {
 
 void encode(const Zero& op, Context& context) {
   if (op.count == 0) return;
-  context.launch("zero", {}, {op.out}, ZeroArguments{op.count}, {{blocks(op.count, 256), 1, 1}, 256});
+  context.launch("zero", {}, {op.out}, ZeroArguments{op.count},
+                 {{blocks(op.count, 256), 1, 1}, 256});
 }
 
 }  // namespace mference::gpu

@@ -9,7 +9,9 @@ namespace mference::gpu {
 
 namespace {
 
-int32_t is_silu(Activation activation) { return activation == Activation::kSilu ? 1 : 0; }
+int32_t is_silu(Activation activation) {
+  return activation == Activation::kSilu ? 1 : 0;
+}
 
 PartOffsets offsets_of(const ExpertShape::Part& part) {
   return {uint32_t(part.weight), uint32_t(part.scales), uint32_t(part.biases)};
@@ -34,8 +36,7 @@ Format format_of(const Group& group, const ExpertShape::Part& part, int rows, in
 
 class Routed {
  public:
-  Routed(const RoutedExperts& op, Context& context)
-      : op_(op), context_(context), shape_(op.shape) {
+  Routed(const RoutedExperts& op, Context& context) : op_(op), context_(context), shape_(op.shape) {
     int start = 0;
     for (int e = 0; e < op.count; ++e) {
       const RoutedExpert& routed = op.experts[e];
@@ -98,12 +99,13 @@ class Routed {
     set_up(constants, format_of(group, shape_.up, shape_.width, shape_.hidden));
     constants.many_tokens = many ? 1 : 0;
     constants.silu = is_silu(shape_.activation);
-    context_.launch(tiles ? "routed_gated_tiles" : "routed_gated", constants,
-                    {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7],
-                     vectors(op_.x, "RoutedExperts.x"), op_.pairs, h_, context_.faults()},
-                    a,
-                    {{blocks(shape_.width, tiles ? kTileRows / 2 : kGemvBlock), pair_blocks, experts},
-                     threads});
+    context_.launch(
+        tiles ? "routed_gated_tiles" : "routed_gated", constants,
+        {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], vectors(op_.x, "RoutedExperts.x"),
+         op_.pairs, h_, context_.faults()},
+        a,
+        {{blocks(shape_.width, tiles ? kTileRows / 2 : kGemvBlock), pair_blocks, experts},
+         threads});
     Constants down;
     set(down, format_of(group, shape_.down, shape_.hidden, shape_.width));
     down.many_tokens = constants.many_tokens;
@@ -133,17 +135,21 @@ void encode(const SharedExpert& op, Context& context) {
   constants.many_tokens = many ? 1 : 0;
   constants.silu = is_silu(op.activation);
   const GatedArguments arguments{op.gate.cols, op.gate.rows, op.rows};
-  context.launch(
-      tiles ? "gated_tiles" : "gated", constants,
-      {vectors(op.x, "SharedExpert.x"), op.gate.weight, op.gate.scales, op.gate.biases,
-       op.up.weight, op.up.scales, op.up.biases, op.scratch},
-      arguments,
-      {{blocks(op.gate.rows, tiles ? kTileRows / 2 : kGemvBlock),
-        blocks(op.rows, tiles ? kTileTokens : many ? kGemvTokens : 1), 1},
-       tiles ? uint32_t{kTileThreads} : uint32_t{kGemvSimdgroups * kLanes}});
+  context.launch(tiles ? "gated_tiles" : "gated", constants,
+                 {vectors(op.x, "SharedExpert.x"), op.gate.weight, op.gate.scales, op.gate.biases,
+                  op.up.weight, op.up.scales, op.up.biases, op.scratch},
+                 arguments,
+                 {{blocks(op.gate.rows, tiles ? kTileRows / 2 : kGemvBlock),
+                   blocks(op.rows, tiles  ? kTileTokens
+                                   : many ? kGemvTokens
+                                          : 1),
+                   1},
+                  tiles ? uint32_t{kTileThreads} : uint32_t{kGemvSimdgroups * kLanes}});
   encode(Product{op.scratch, {}, op.down, op.out, op.rows}, context);
 }
 
-void encode(const RoutedExperts& op, Context& context) { Routed(op, context).run(); }
+void encode(const RoutedExperts& op, Context& context) {
+  Routed(op, context).run();
+}
 
 }  // namespace mference::gpu

@@ -28,8 +28,7 @@ void encode(const HeadLogits& op, Context& context) {
 }
 
 void encode(const TopCandidates& op, Context& context) {
-  require(op.count <= kSortBlock / 2, "TopCandidates.count",
-          "a GPU finds at most 1024 candidates");
+  require(op.count <= kSortBlock / 2, "TopCandidates.count", "a GPU finds at most 1024 candidates");
   const uint32_t first_blocks = blocks(op.vocabulary, kSortBlock);
   const size_t bytes = size_t(first_blocks) * op.count * sizeof(uint64_t);
   View from = context.scratch(Context::kSortA, bytes);

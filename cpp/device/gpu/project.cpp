@@ -84,8 +84,8 @@ void encode(const NormQkv& op, Context& context) {
     constants.many_tokens = shape.many ? 1 : 0;
     const Affine &q = *bound[0].matrix, &k = *bound[1].matrix, &v = *bound[2].matrix;
     context.launch(shape.tiles ? "norm_qkv_tiles" : "norm_qkv", constants,
-                   {x, op.norm, q.weight, q.scales, q.biases, k.weight, k.scales, k.biases, v.weight,
-                    v.scales, v.biases, bound[0].out, bound[1].out, bound[2].out},
+                   {x, op.norm, q.weight, q.scales, q.biases, k.weight, k.scales, k.biases,
+                    v.weight, v.scales, v.biases, bound[0].out, bound[1].out, bound[2].out},
                    arguments, grid_of(row_blocks, op.rows, shape));
     first = end;
   }

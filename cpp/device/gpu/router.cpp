@@ -23,19 +23,19 @@ void encode(const PostAttentionRouter& op, Context& context) {
     const View router_in = context.scratch(Context::kRouterIn, rows * row);
     const View logits = context.scratch(Context::kRouterLogits, rows * sizeof(float) * experts);
     const RouterArguments arguments{op.hidden, experts, op.k, op.eps};
-    context.launch("router_setup", {},
-                   {some(op.x, row), some(op.attention, row), op.post_attention, op.pre_dense,
-                    op.pre_routed, op.router_scale, some(op.dense_in, row), some(op.routed_in, row),
-                    router_in},
-                   arguments, {{uint32_t(rows), 1, 1}, kRowThreads});
+    context.launch(
+        "router_setup", {},
+        {some(op.x, row), some(op.attention, row), op.post_attention, op.pre_dense, op.pre_routed,
+         op.router_scale, some(op.dense_in, row), some(op.routed_in, row), router_in},
+        arguments, {{uint32_t(rows), 1, 1}, kRowThreads});
     // Float32 weights whatever the rows: a rounding here could change a choice.
     Product product{router_in, {}, op.router, logits, static_cast<int>(rows)};
     product.exact = true;
     encode(product, context);
-    context.launch("router_choose", {},
-                   {logits, op.expert_scale, some(op.ids, choice), some(op.weights, choice),
-                    context.faults()},
-                   arguments, {{uint32_t(rows), 1, 1}, kLanes});
+    context.launch(
+        "router_choose", {},
+        {logits, op.expert_scale, some(op.ids, choice), some(op.weights, choice), context.faults()},
+        arguments, {{uint32_t(rows), 1, 1}, kLanes});
   }
 }
 
