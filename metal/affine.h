@@ -29,12 +29,14 @@ template <int kWidth>
 inline void load_codes(device const ushort* from, bool words, thread ushort* codes) {
   if (words) {
     device const uint* pairs = (device const uint*)from;
+    UNROLL
     for (int i = 0; i < kWidth / 2; ++i) {
       const uint pair = pairs[i];
       codes[2 * i] = ushort(pair);
       codes[2 * i + 1] = ushort(pair >> 16);
     }
   } else {
+    UNROLL
     for (int i = 0; i < kWidth; ++i) codes[i] = from[i];
   }
 }
@@ -56,6 +58,7 @@ inline void multiply_rows(Matrix m, int group, bool words, int cols, int row, in
   device const ushort* weight[kGemvRows];
   device const ushort* scales[kGemvRows];
   device const ushort* biases[kGemvRows];
+  UNROLL
   for (int r = 0; r < kGemvRows; ++r) {
     const ulong own = min(row + r, rows - 1);
     weight[r] = m.weight + own * row_words;
@@ -63,13 +66,17 @@ inline void multiply_rows(Matrix m, int group, bool words, int cols, int row, in
     biases[r] = m.biases + own * groups;
   }
   float squares[kTokens];
+  UNROLL
   for (int t = 0; t < kTokens; ++t) squares[t] = 0.0f;
+  UNROLL
   for (int i = 0; i < kGemvRows * kTokens; ++i) sums[i] = 0.0f;
 
   for (int c = int(lane) * COLUMNS; c < cols; c += kLanes * COLUMNS) {
     float own[kTokens][COLUMNS];
     float total[kTokens];
+    UNROLL
     for (int t = 0; t < kTokens; ++t) {
+      UNROLL
       for (int i = 0; i < COLUMNS; i += 4) {
         float4 v = *(device const float4*)(x[t] + c + i);
         if (kNorm) {
@@ -83,19 +90,23 @@ inline void multiply_rows(Matrix m, int group, bool words, int cols, int row, in
         own[t][i + 3] = v.w;
       }
       total[t] = 0.0f;
+      UNROLL
       for (int i = 0; i < COLUMNS; ++i) {
         total[t] += own[t][i];
         own[t][i] *= 1.0f / float(1 << (kWidth * (i % kPerWord)));
       }
     }
     const int g = c / group;
+    UNROLL
     for (int r = 0; r < kGemvRows; ++r) {
       ushort codes[kWidth];
       load_codes<kWidth>(weight[r] + c * kWidth / 16, words, codes);
       const float scale = bf16(scales[r][g]);
       const float bias = bf16(biases[r][g]);
+      UNROLL
       for (int t = 0; t < kTokens; ++t) {
         float product = 0.0f;
+        UNROLL
         for (int i = 0; i < COLUMNS; ++i) {
           const ushort code = codes[i / kPerWord] & ushort(kMask << (kWidth * (i % kPerWord)));
           product = fma(own[t][i], float(code), product);
@@ -104,8 +115,10 @@ inline void multiply_rows(Matrix m, int group, bool words, int cols, int row, in
       }
     }
   }
+  UNROLL
   for (int t = 0; t < kTokens; ++t) {
     const float factor = kNorm ? rsqrt(simd_sum(squares[t]) / float(cols) + eps) : 1.0f;
+    UNROLL
     for (int r = 0; r < kGemvRows; ++r) {
       sums[r * kTokens + t] = simd_sum(sums[r * kTokens + t]) * factor;
     }
@@ -141,6 +154,7 @@ inline void stage_weights(device const ushort* codes_at, bool words, float scale
   constexpr int kPerWord = 16 / kWidth;
   ushort codes[kWidth];
   load_codes<kWidth>(codes_at, words, codes);
+  UNROLL
   for (int i = 0; i < COLUMNS; ++i) {
     const ushort code = (codes[i / kPerWord] >> (kWidth * (i % kPerWord))) & ((1 << kWidth) - 1);
     to[i / 8 * 64 + i % 8] = half(fma(scale, float(code), bias));
@@ -156,7 +170,9 @@ inline void multiply_tile(Matrix row, int bits, int group, bool words, int cols,
   threadgroup float* xs = scratch;
   threadgroup half* ws = (threadgroup half*)(scratch + kTileTokens * TILE_COLUMNS);
   simdgroup_float8x8 sums[2][4];
+  UNROLL
   for (int i = 0; i < 2; ++i) {
+    UNROLL
     for (int j = 0; j < 4; ++j) sums[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
   }
   const int n = int(thread_index) / 2, n_column = int(thread_index) % 2 * COLUMNS;
@@ -191,16 +207,21 @@ inline void multiply_tile(Matrix row, int bits, int group, bool words, int cols,
     *(threadgroup float4*)x_to = low;
     *(threadgroup float4*)(x_to + 4) = high;
     threadgroup_barrier(mem_flags::mem_threadgroup);
+    UNROLL
     for (int k = 0; k < TILE_BLOCKS; ++k) {
       simdgroup_float8x8 a[2];
       simdgroup_half8x8 b[4];
+      UNROLL
       for (int i = 0; i < 2; ++i) {
         simdgroup_load(a[i], xs + ((first_token + i) * TILE_BLOCKS + k) * 64, 8);
       }
+      UNROLL
       for (int j = 0; j < 4; ++j) {
         simdgroup_load(b[j], ws + ((first_row + j) * TILE_BLOCKS + k) * 64, 8, ulong2(0, 0), true);
       }
+      UNROLL
       for (int i = 0; i < 2; ++i) {
+        UNROLL
         for (int j = 0; j < 4; ++j) {
           simdgroup_multiply_accumulate(sums[i][j], a[i], b[j], sums[i][j]);
         }
@@ -208,7 +229,9 @@ inline void multiply_tile(Matrix row, int bits, int group, bool words, int cols,
     }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
+  UNROLL
   for (int i = 0; i < 2; ++i) {
+    UNROLL
     for (int j = 0; j < 4; ++j) {
       simdgroup_store(sums[i][j], scratch + (first_token + i) * 8 * kTileRows + (first_row + j) * 8,
                       kTileRows);

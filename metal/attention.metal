@@ -91,7 +91,7 @@ inline float4 cached(device const uchar* cache, ulong element) {
 // threadgroup read the same keys and values.
 // Grid: (splits, kv_heads, rows); 32 threads for each kHeadPairs of the heads that share a KV head.
 // Offsets: q and partials 16 bytes, the cache 4 elements; dim is a multiple of 16 up to 1024.
-// Constants: kHalfCache.
+// Constants: kHalfCache, kHeadChunks.
 kernel void attention_split(device const float* q [[buffer(0)]],
                             device const uchar* keys [[buffer(1)]],
                             device const uchar* values [[buffer(2)]],
@@ -102,21 +102,22 @@ kernel void attention_split(device const float* q [[buffer(0)]],
                             uint lane [[thread_index_in_simdgroup]]) {
   const int row = int(block.z), kv = int(block.y), split = int(block.x);
   const int shared = a.heads / a.kv_heads;
-  const int chunks = (a.dim + 127) / 128;
   const int begin = first_position(a, row) + split * a.length;
   const int end = min(begin + a.length, a.position + row + 1);
   int head[kHeadPairs];
   float4 query[kHeadPairs][HEAD_CHUNKS], sum[kHeadPairs][HEAD_CHUNKS];
   float top[kHeadPairs], weight[kHeadPairs];
+  UNROLL
   for (int h = 0; h < kHeadPairs; ++h) {
     head[h] = kv * shared + min(int(simdgroup) * kHeadPairs + h, shared - 1);
     top[h] = LOWEST_SCORE;
     weight[h] = 0.0f;
-    for (int j = 0; j < HEAD_CHUNKS; ++j) {
+    UNROLL
+    for (int j = 0; j < kHeadChunks; ++j) {
       const int d = j * 128 + int(lane) * 4;
       sum[h][j] = float4(0.0f);
       query[h][j] = float4(0.0f);
-      if (j < chunks && d < a.dim) {
+      if (d < a.dim) {
         query[h][j] =
             *(device const float4*)(q + (ulong(row) * a.heads + head[h]) * a.dim + d) * a.scale;
       }
@@ -125,14 +126,18 @@ kernel void attention_split(device const float* q [[buffer(0)]],
   for (int p = begin; p < end; ++p) {
     const ulong at = (ulong(uint(p) % uint(a.capacity)) * a.kv_heads + kv) * a.dim;
     float score[kHeadPairs];
+    UNROLL
     for (int h = 0; h < kHeadPairs; ++h) score[h] = 0.0f;
-    for (int j = 0; j < HEAD_CHUNKS; ++j) {
+    UNROLL
+    for (int j = 0; j < kHeadChunks; ++j) {
       const int d = j * 128 + int(lane) * 4;
-      if (j >= chunks || d >= a.dim) continue;
+      if (d >= a.dim) continue;
       const float4 key = cached(keys, at + d);
+      UNROLL
       for (int h = 0; h < kHeadPairs; ++h) score[h] += dot(query[h][j], key);
     }
     float keep[kHeadPairs], share[kHeadPairs];
+    UNROLL
     for (int h = 0; h < kHeadPairs; ++h) {
       const float s = simd_sum(score[h]);
       const float higher = max(top[h], s);
@@ -141,20 +146,24 @@ kernel void attention_split(device const float* q [[buffer(0)]],
       weight[h] = weight[h] * keep[h] + share[h];
       top[h] = higher;
     }
-    for (int j = 0; j < HEAD_CHUNKS; ++j) {
+    UNROLL
+    for (int j = 0; j < kHeadChunks; ++j) {
       const int d = j * 128 + int(lane) * 4;
-      if (j >= chunks || d >= a.dim) continue;
+      if (d >= a.dim) continue;
       const float4 value = cached(values, at + d);
+      UNROLL
       for (int h = 0; h < kHeadPairs; ++h) sum[h][j] = sum[h][j] * keep[h] + value * share[h];
     }
   }
+  UNROLL
   for (int h = 0; h < kHeadPairs; ++h) {
     if (int(simdgroup) * kHeadPairs + h >= shared) continue;
     const ulong part = (ulong(row) * a.heads + head[h]) * a.splits + split;
     device float* to = partials + part * (a.dim + 4);
-    for (int j = 0; j < HEAD_CHUNKS; ++j) {
+    UNROLL
+    for (int j = 0; j < kHeadChunks; ++j) {
       const int d = j * 128 + int(lane) * 4;
-      if (j < chunks && d < a.dim) *(device float4*)(to + d) = sum[h][j];
+      if (d < a.dim) *(device float4*)(to + d) = sum[h][j];
     }
     if (lane == 0) {
       to[a.dim] = top[h];
@@ -223,6 +232,7 @@ inline void average_block(device const T* values, ulong stride, int matrices,
                           thread simdgroup_float8x8* sums) {
   simdgroup_float8x8 weight;
   simdgroup_load(weight, weights, BLOCK_POSITIONS);
+  UNROLL
   for (int i = 0; i < TILE_DIMS; ++i) {
     if (i >= matrices) continue;
     simdgroup_matrix<T, 8, 8> value;
@@ -263,8 +273,10 @@ kernel void attention_tiles(device const float* q [[buffer(0)]],
   for (int i = int(thread_index); i < 64; i += 128) diagonal[i] = 0.0f;
   const int matrices = a.dim / 32;
   simdgroup_float8x8 sums[TILE_DIMS];
+  UNROLL
   for (int i = 0; i < TILE_DIMS; ++i) sums[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
   float top[2], total[2];
+  UNROLL
   for (int i = 0; i < 2; ++i) {
     top[i] = LOWEST_SCORE;
     total[i] = 0.0f;
@@ -286,6 +298,7 @@ kernel void attention_tiles(device const float* q [[buffer(0)]],
                   scores + 8 * simdgroup);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
+    UNROLL
     for (int i = 0; i < 2; ++i) {
       const int query = 2 * int(simdgroup) + i;
       const int r = min(row + query / shared, a.rows - 1);
@@ -315,10 +328,12 @@ kernel void attention_tiles(device const float* q [[buffer(0)]],
       }
     }
   }
+  UNROLL
   for (int i = 0; i < 2; ++i) {
     if (lane == 0) totals[2 * simdgroup + i] = total[i];
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
+  UNROLL
   for (int i = 0; i < TILE_DIMS; ++i) {
     if (i >= matrices) continue;
     simdgroup_store(sums[i], queries + int(simdgroup) * (a.dim / 4) + i * 8, a.dim);

@@ -21,6 +21,11 @@ constant int kManyTokens [[function_constant(7)]];  // kGemvTokens rows of x at 
 constant int kSilu [[function_constant(8)]];      // the activation is SiLU instead of tanh-GELU
 constant int kHalfCache [[function_constant(9)]];  // keys and values are float16 instead of float32
 
+constant int kHeadChunks [[function_constant(10)]];  // of 128 dimensions of a head: 1, 2, 4, 8
+
+// Arrays of a thread stay in registers only where every index is known: loops over them unroll.
+#define UNROLL _Pragma("clang loop unroll(full)")
+
 // Below every score, and finite: fast math may assume that there are no infinities.
 #define LOWEST_SCORE (-3.0e38f)
 

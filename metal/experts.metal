@@ -3,8 +3,7 @@
 
 // ---- phase 1: gate and up ----
 
-// h[t, n] = act(gate[n] . x[t]) * (up[n] . x[t]) for kGemvRows rows from `row`. The rows of h are
-// `count` consecutive ones.
+// h[t, n] = act(gate[n] . x[t]) * (up[n] . x[t]) for kGemvRows rows from `row` and `count` rows of h.
 template <int kTokens>
 inline void gated_rows(device const float* thread* x, Matrix gate, Matrix up, device float* h,
                        int cols, int rows, int row, int count, uint lane) {
@@ -14,6 +13,7 @@ inline void gated_rows(device const float* thread* x, Matrix gate, Matrix up, de
                     lane, lifted);
   multiply<kTokens>(up, kUpBits, kUpGroup, kUpWords, cols, row, rows, x, (device const ushort*)0,
                     0.0f, lane, raised);
+  UNROLL
   for (int i = 0; i < kGemvRows * kTokens; ++i) {
     const int r = row + i / kTokens, t = i % kTokens;
     if (int(lane) != i || r >= rows || t >= count) continue;
@@ -66,6 +66,7 @@ kernel void gated(device const float* x [[buffer(0)]], device const ushort* gate
   const int step = kManyTokens ? int(kGemvTokens) : 1;
   const int token = int(block.y) * step;
   device const float* own[kGemvTokens];
+  UNROLL
   for (int t = 0; t < kGemvTokens; ++t) own[t] = x + ulong(min(token + t, a.tokens - 1)) * a.cols;
   device float* to = h + ulong(token) * a.rows;
   const int count = min(step, a.tokens - token);
@@ -152,6 +153,7 @@ kernel void routed_gated(
   device const uchar* blob = blob_of(e, b0, b1, b2, b3, b4, b5, b6, b7);
   const Matrix gate = part_of(blob, a.gate), up = part_of(blob, a.up);
   device const float* own[kGemvTokens];
+  UNROLL
   for (int t = 0; t < kGemvTokens; ++t) {
     const int index = a.first[e] + from + min(t, count - 1);
     if (uint(pairs[index]) >= uint(a.pairs)) raise(faults, kFaultPair, pairs[index], a.pairs);
@@ -206,10 +208,32 @@ inline ulong output_row(constant RoutedArguments& a, device const int* pairs, ui
   return pair_at(pairs, a.first[expert] + i, a.pairs);
 }
 
+template <int kTokens>
+inline void down_rows(device const float* h, Matrix down, device const int* pairs,
+                      device float* out, constant RoutedArguments& a, uint expert, int from, int row,
+                      uint lane) {
+  const int count = min(kTokens, a.count[expert] - from);
+  if (count <= 0 || row >= a.hidden) return;
+  device const float* own[kTokens];
+  UNROLL
+  for (int t = 0; t < kTokens; ++t) {
+    own[t] = h + ulong(a.start[expert] + from + min(t, count - 1)) * a.width;
+  }
+  float sums[kGemvRows * kTokens];
+  multiply<kTokens>(down, kBits, kGroup, kWords, a.width, row, a.hidden, own,
+                    (device const ushort*)0, 0.0f, lane, sums);
+  UNROLL
+  for (int i = 0; i < kGemvRows * kTokens; ++i) {
+    const int r = row + i / kTokens, t = i % kTokens;
+    if (int(lane) != i || r >= a.hidden || t >= count) continue;
+    out[output_row(a, pairs, expert, from + t) * a.hidden + r] = sums[i];
+  }
+}
+
 // out[output_row] = down h[start + i] of each expert's pairs i.
 // Grid: (hidden / kGemvBlock, most pairs of an expert / kGemvTokens or / 1, experts);
-// kGemvSimdgroups * 32 threads. Buffers as above with h read and out in place of the faults. Constants:
-// kBits, kGroup, kWords of down, kManyTokens; kNorm is 0.
+// kGemvSimdgroups * 32 threads. Buffers as above with h read and out in place of the faults.
+// Constants: kBits, kGroup, kWords of down, kManyTokens; kNorm is 0.
 kernel void routed_down(
     device const uchar* b0 [[buffer(0)]], device const uchar* b1 [[buffer(1)]],
     device const uchar* b2 [[buffer(2)]], device const uchar* b3 [[buffer(3)]],
@@ -220,29 +244,12 @@ kernel void routed_down(
     uint3 block [[threadgroup_position_in_grid]],
     uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   const uint e = block.z;
-  const int step = kManyTokens ? int(kGemvTokens) : 1;
-  const int from = int(block.y) * step;
-  const int count = min(step, a.count[e] - from);
   const int row = int(block.x) * kGemvBlock + int(simdgroup) * kGemvRows;
-  if (count <= 0 || row >= a.hidden) return;
-  device const uchar* blob = blob_of(e, b0, b1, b2, b3, b4, b5, b6, b7);
-  const Matrix down = part_of(blob, a.down);
-  device const float* own[kGemvTokens];
-  for (int t = 0; t < kGemvTokens; ++t) {
-    own[t] = h + ulong(a.start[e] + from + min(t, count - 1)) * a.width;
-  }
-  float sums[kGemvRows * kGemvTokens];
+  const Matrix down = part_of(blob_of(e, b0, b1, b2, b3, b4, b5, b6, b7), a.down);
   if (kManyTokens) {
-    multiply<kGemvTokens>(down, kBits, kGroup, kWords, a.width, row, a.hidden, own,
-                          (device const ushort*)0, 0.0f, lane, sums);
+    down_rows<kGemvTokens>(h, down, pairs, out, a, e, int(block.y) * kGemvTokens, row, lane);
   } else {
-    multiply<1>(down, kBits, kGroup, kWords, a.width, row, a.hidden, own, (device const ushort*)0,
-                0.0f, lane, sums);
-  }
-  for (int i = 0; i < kGemvRows * step; ++i) {
-    const int r = row + i / step, t = i % step;
-    if (int(lane) != i || r >= a.hidden || t >= count) continue;
-    out[output_row(a, pairs, e, from + t) * a.hidden + r] = sums[i];
+    down_rows<1>(h, down, pairs, out, a, e, int(block.y), row, lane);
   }
 }
 

@@ -48,6 +48,7 @@ kernel void argmax_blocks(device const float* x [[buffer(0)]], device const usho
     if (row >= a.rows) break;
     float sums[kGemvRows];
     multiply<1>(m, kBits, kGroup, kWords, a.cols, row, a.rows, own, norm, a.eps, lane, sums);
+    UNROLL
     for (int r = 0; r < kGemvRows; ++r) {
       if (row + r < a.rows) top = max(top, candidate(sums[r], row + r));
     }

@@ -11,9 +11,11 @@ inline void project_rows(device const float* x, device const ushort* norm, Matri
                          int row, int token, uint lane) {
   if (row >= rows) return;
   device const float* own[kTokens];
+  UNROLL
   for (int t = 0; t < kTokens; ++t) own[t] = x + ulong(min(token + t, tokens - 1)) * cols;
   float sums[kGemvRows * kTokens];
   multiply<kTokens>(m, kBits, kGroup, kWords, cols, row, rows, own, norm, eps, lane, sums);
+  UNROLL
   for (int i = 0; i < kGemvRows * kTokens; ++i) {
     const int r = row + i / kTokens, t = token + i % kTokens;
     if (int(lane) != i || r >= rows || t >= tokens) continue;

@@ -20,6 +20,7 @@ kernel void router_setup(device float* x [[buffer(0)]], device const float* atte
   const ulong at = ulong(row) * a.hidden;
   float own[kRowValues];
   float squares = 0.0f;
+  UNROLL
   for (int j = 0; j < kRowValues; ++j) {
     const int i = int(thread_index) + j * kRowThreads;
     own[j] = i < a.hidden ? attention[at + i] : 0.0f;
@@ -29,6 +30,7 @@ kernel void router_setup(device float* x [[buffer(0)]], device const float* atte
   float total = threadgroup_sum(squares, shared, simdgroup, kRowThreads / kLanes, lane);
   const float attended = rsqrt(total / hidden + a.eps);
   squares = 0.0f;
+  UNROLL
   for (int j = 0; j < kRowValues; ++j) {
     const int i = int(thread_index) + j * kRowThreads;
     if (i >= a.hidden) continue;
@@ -39,6 +41,7 @@ kernel void router_setup(device float* x [[buffer(0)]], device const float* atte
   total = threadgroup_sum(squares, shared, simdgroup, kRowThreads / kLanes, lane);
   const float factor = rsqrt(total / hidden + a.eps);
   const float root = rsqrt(hidden);
+  UNROLL
   for (int j = 0; j < kRowValues; ++j) {
     const int i = int(thread_index) + j * kRowThreads;
     if (i >= a.hidden) continue;

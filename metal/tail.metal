@@ -36,6 +36,7 @@ kernel void layer_tail(device float* x [[buffer(0)]], device const float* shared
   device const float* parts = routed + at * max(a.parts, 1);
   float own[kRowValues], both[kRowValues];
   float routed_squares = 0.0f, shared_squares = 0.0f;
+  UNROLL
   for (int j = 0; j < kRowValues; ++j) {
     const int i = int(thread_index) + j * kRowThreads;
     own[j] = 0.0f;
@@ -60,6 +61,7 @@ kernel void layer_tail(device float* x [[buffer(0)]], device const float* shared
   total = threadgroup_sum(shared_squares, sums, simdgroup, simdgroups, lane);
   const float shared_factor = rsqrt(total / hidden + a.eps);
   float squares = 0.0f;
+  UNROLL
   for (int j = 0; j < kRowValues; ++j) {
     const int i = int(thread_index) + j * kRowThreads;
     if (i >= a.hidden) continue;
@@ -70,6 +72,7 @@ kernel void layer_tail(device float* x [[buffer(0)]], device const float* shared
   total = threadgroup_sum(squares, sums, simdgroup, simdgroups, lane);
   const float factor = rsqrt(total / hidden + a.eps);
   const float scalar = bf16(layer_scalar[0]);
+  UNROLL
   for (int j = 0; j < kRowValues; ++j) {
     const int i = int(thread_index) + j * kRowThreads;
     if (i >= a.hidden) continue;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/start_thread.h"
+#include "device/check.h"
 
 namespace mference::cpu {
 
@@ -85,7 +86,12 @@ void CpuStream::perform(const Command& command) {
   std::visit(Overload{
                  [&](const Operation& operation) {
                    if (failed()) return;
-                   std::visit([&](const auto& op) { execute(op, context_); }, operation);
+                   std::visit(
+                       [&](const auto& op) {
+                         mference::check(op);
+                         execute(op, context_);
+                       },
+                       operation);
                  },
                  [](const Wait& wait) { wait.event->wait(wait.value); },
                  [](const Signal& signal) { signal.event->signal(signal.value); },

@@ -60,6 +60,7 @@ void encode_splits(const Attention& op, Context& context) {
       context.scratch(Context::kPartials, count * (op.cache.dim + 4) * sizeof(float));
   Constants constants;
   constants.half_cache = is_half(op.cache);
+  while (constants.head_chunks * 128 < op.cache.dim) constants.head_chunks *= 2;
   const int shared = op.heads / op.cache.heads;
   context.launch("attention_split", constants, {op.q, op.cache.keys, op.cache.values, partials}, a,
                  {{uint32_t(a.splits), uint32_t(op.cache.heads), uint32_t(op.rows)},

@@ -23,9 +23,11 @@ struct Constants {
   int32_t many_tokens = 0;
   int32_t silu = 0;
   int32_t half_cache = 0;
+  int32_t head_chunks = 1;
 
   std::vector<int32_t> list() const {
-    return {bits, group, words, up_bits, up_group, up_words, norm, many_tokens, silu, half_cache};
+    return {bits, group,       words, up_bits,    up_group,   up_words,
+            norm, many_tokens, silu,  half_cache, head_chunks};
   }
 };
 
