@@ -27,8 +27,9 @@ import numpy as np
 
 import mference
 from mference.families import Arch, pinned_entry
-from mference.installer.installer import Run, carry_out
+from mference.installer.installer import carry_out
 from mference.installer.paths import prepared_paths
+from mference.installer.run import Run
 from mference.installer.source import DEMO_CHECKPOINT
 
 TRUNK = "language_model.model."
@@ -180,7 +181,8 @@ def config(arch: Arch, layers: int) -> dict[str, Any]:
 class ImaginedSource:
     """A checkpoint that is made up as it is read."""
 
-    description = "random weights"
+    description = identity = "random weights"
+    identity = description
 
     def __init__(self, arch: Arch, layers: int) -> None:
         self._tensors = imagine(arch, layers)
@@ -273,7 +275,7 @@ def main() -> None:
             print(f"\r{progress.phase} {percent:3d} %", end="", flush=True)
 
     source = ImaginedSource(entry.arch, layers)
-    run = Run(source, entry, prepared_paths(options.output), False, True, report)
+    run = Run(source, entry, prepared_paths(options.output), allow_unpinned=True, report=report)
     result = carry_out(run)
     print(f"\r{result.path}: {result.bytes:,} bytes in {result.seconds:.0f} s")
     experts = sorted((result.path / "packed_experts").glob("layer_*.bin"))

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 
 #include "base/errors.h"
 #include "base/start_thread.h"
@@ -79,11 +80,13 @@ void Reader::stop() {
 
 std::shared_ptr<Fill> Reader::submit(std::vector<ReadRequest> requests) {
   auto fill = std::make_shared<Fill>(requests.size());
+  // All of them or, if memory runs out, none: a read nobody waits for would write a slot in use.
+  std::vector<Job> jobs;
+  for (size_t i = 0; i < requests.size(); ++i) jobs.push_back({std::move(requests[i]), fill, i});
   {
     std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      jobs_.push_back({std::move(requests[i]), fill, i});
-    }
+    jobs_.insert(jobs_.end(), std::make_move_iterator(jobs.begin()),
+                 std::make_move_iterator(jobs.end()));
   }
   ready_.notify_all();
   return fill;

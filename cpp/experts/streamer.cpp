@@ -12,9 +12,14 @@
 
 namespace mference {
 
-ExpertStreamer::ExpertStreamer(Device& device, Reader& reader, const ExpertFiles& files, int layer,
-                               int slots)
-    : device_(device), reader_(reader), files_(files), layer_(layer), slots_(slots) {
+ExpertStreamer::ExpertStreamer(Device& device, Reader& reader, Adviser& adviser,
+                               const ExpertFiles& files, int layer, int slots)
+    : device_(device),
+      reader_(reader),
+      adviser_(adviser),
+      files_(files),
+      layer_(layer),
+      slots_(slots) {
   const int experts = static_cast<int>(files.offsets[layer].size());
   cache_ = std::make_unique<ExpertCache>(slots, experts);
 }
@@ -59,11 +64,18 @@ std::optional<ExpertStreamer::Request> ExpertStreamer::request(std::span<const i
   counters_.evictions += request.plan.evictions;
   if (request.plan.misses.empty()) return request;
   std::vector<ReadRequest> reads;
+  std::vector<FileRange> ranges;
   for (const int miss : request.plan.misses) {
     const View slot = view(request.plan, miss);
     reads.push_back({fd_, files_.paths[layer_], files_.offsets[layer_][request.plan.experts[miss]],
                      files_.stride, slab_->data() + slot.offset});
+    ranges.push_back({reads.back().offset, files_.stride});
   }
+  // A request's hits can be computed meanwhile, and so can the tile whose slots it avoids.
+  const bool overlapped = request.plan.hits > 0 || !avoid.empty();
+  const Advised advised = adviser_.advise(fd_, std::move(ranges), overlapped);
+  counters_.advice_calls += advised.calls;
+  counters_.advice_bytes += advised.bytes;
   counters_.bytes_read += reads.size() * files_.stride;
   request.fill = in_flight_ = reader_.submit(std::move(reads));
   return request;

@@ -10,6 +10,7 @@
 
 #include "base/mapped_file.h"
 #include "device/device.h"
+#include "experts/advice.h"
 #include "experts/cache.h"
 #include "experts/reader.h"
 #include "experts/slab.h"
@@ -32,6 +33,8 @@ struct ExpertCounters {
   uint64_t read_nanoseconds = 0;     // summed over reads, which overlap each other
   uint64_t fill_nanoseconds = 0;     // from the start of each batch of reads to its last end
   uint64_t exposed_nanoseconds = 0;  // what the host waited for
+  uint64_t advice_calls = 0;         // ranges named to the system before they were read
+  uint64_t advice_bytes = 0;
 };
 
 // A layer opens its file on first use. A slot whose fill has not ended is never a victim, and
@@ -40,7 +43,8 @@ struct ExpertCounters {
 class ExpertStreamer {
  public:
   // slots = 0 maps the layer file instead: every expert is a hit.
-  ExpertStreamer(Device& device, Reader& reader, const ExpertFiles& files, int layer, int slots);
+  ExpertStreamer(Device& device, Reader& reader, Adviser& adviser, const ExpertFiles& files,
+                 int layer, int slots);
   ~ExpertStreamer();
   ExpertStreamer(const ExpertStreamer&) = delete;
   ExpertStreamer& operator=(const ExpertStreamer&) = delete;
@@ -66,6 +70,7 @@ class ExpertStreamer {
 
   Device& device_;
   Reader& reader_;
+  Adviser& adviser_;
   const ExpertFiles& files_;
   int layer_;
   int slots_;

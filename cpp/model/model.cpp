@@ -1,10 +1,10 @@
 #include "model/model.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/errors.h"
 #include "model/limits.h"
+#include "model/tiles.h"
 
 namespace mference {
 
@@ -15,13 +15,14 @@ Model::Model(std::shared_ptr<Device> device, ModelInit init)
       kv_(*device_, find_family(init_.arch.family).kv_shapes(init_.arch), init_.context,
           init_.chunk, init_.kv_type),
       reader_(init_.readers),
+      adviser_(init_.advice),
       routed_(device_->make_event()),
       computed_(device_->make_event()),
       routing_(init_.arch.layers, init_.arch.top_k),
       stream_(device_->make_stream()) {
   for (int layer = 0; layer < init_.arch.layers; ++layer) {
-    experts_.push_back(
-        std::make_unique<ExpertStreamer>(*device_, reader_, init_.experts, layer, init_.slots));
+    experts_.push_back(std::make_unique<ExpertStreamer>(*device_, reader_, adviser_, init_.experts,
+                                                        layer, init_.slots));
   }
   forward_ = find_family(init_.arch.family)
                  .make({*device_, init_.arch, weights_, init_.expert_shape, kv_, init_.chunk});
@@ -54,11 +55,11 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
                     const std::function<void()>& interrupt) {
   check(tokens);
   try {
-    while (!tokens.empty()) {
-      const auto chunk = tokens.first(std::min<size_t>(tokens.size(), init_.chunk));
-      tokens = tokens.subspan(chunk.size());
-      const Head last = tokens.empty() ? head : Head::kNone;
+    for (const ChunkSpan span : chunk_spans(static_cast<int>(tokens.size()), init_.chunk)) {
+      const auto chunk = tokens.subspan(span.first, span.count);
+      const Head last = span.first + span.count == std::ssize(tokens) ? head : Head::kNone;
       kv_.write(static_cast<int>(chunk.size()));
+      adviser_.begin();
       routing_.begin(static_cast<int>(chunk.size()));
       if (chunk.size() == 1) {
         decode(chunk, last, interrupt);
@@ -92,6 +93,8 @@ ExpertCounters Model::counters() const {
     total.read_nanoseconds += c.read_nanoseconds;
     total.fill_nanoseconds += c.fill_nanoseconds;
     total.exposed_nanoseconds += c.exposed_nanoseconds;
+    total.advice_calls += c.advice_calls;
+    total.advice_bytes += c.advice_bytes;
   }
   return total;
 }

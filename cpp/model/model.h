@@ -29,6 +29,7 @@ struct ModelInit {
   int context = 4096;
   int chunk = 128;
   int readers = 8;
+  AdviceMode advice = AdviceMode::kOff;
   KvType kv_type = KvType::kFloat16;
 };
 
@@ -81,6 +82,7 @@ class Model {
   Weights weights_;
   KvState kv_;
   Reader reader_;
+  Adviser adviser_;
   std::vector<std::unique_ptr<ExpertStreamer>> experts_;
   std::unique_ptr<Forward> forward_;
   std::unique_ptr<Event> routed_;    // a layer's ids are ready

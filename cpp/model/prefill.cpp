@@ -1,33 +1,39 @@
 // A chunk of prompt tokens through the model, layer by layer. The chunk's rows are grouped by
 // expert, and experts pass in tiles in ascending id: while the device computes one tile, the next
 // one is read. Each expert is read at most once a chunk.
-#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
 
 #include "model/model.h"
+#include "model/tiles.h"
 
 namespace mference {
 
 namespace {
 
-struct Group {
-  int expert = 0;
-  int first = 0;
-  int last = 0;
+// One tile is computed while the next one is read.
+constexpr int kLookAhead = 1;
+
+// The largest tile that leaves room for the look-ahead.
+int tile_experts(int slots) {
+  int experts = RoutedExperts::kMaxTile;
+  while (experts > 1 && !fits_slots(kLookAhead, experts, slots)) --experts;
+  return experts;
+}
+
+// A tile that the device may still be computing: the slots it reads, and the tick at its end.
+struct TileInFlight {
+  std::vector<int> slots;
+  uint64_t tick = 0;
 };
 
-// Sorts the (row, rank) pairs by expert, keeping their order within one, and says where each
-// expert's pairs lie.
-std::vector<Group> group_by_expert(std::span<const int32_t> ids, int experts,
-                                   std::span<int32_t> pairs) {
-  std::vector<int> next(experts + 1, 0);
-  for (const int32_t id : ids) ++next[id + 1];
-  for (int e = 0; e < experts; ++e) next[e + 1] += next[e];
-  std::vector<Group> groups;
-  for (int e = 0; e < experts; ++e) {
-    if (next[e + 1] > next[e]) groups.push_back({e, next[e], next[e + 1]});
+std::vector<int> slots_of(const std::deque<TileInFlight>& tiles) {
+  std::vector<int> slots;
+  for (const TileInFlight& tile : tiles) {
+    slots.insert(slots.end(), tile.slots.begin(), tile.slots.end());
   }
-  for (size_t p = 0; p < ids.size(); ++p) pairs[next[ids[p]]++] = static_cast<int32_t>(p);
-  return groups;
+  return slots;
 }
 
 }  // namespace
@@ -47,37 +53,39 @@ void Model::prefill(std::span<const int32_t> chunk, Head head,
 
 void Model::prefill_experts(int layer, Pass pass) {
   ExpertStreamer& streamer = *experts_[layer];
-  const auto groups =
-      group_by_expert(forward_->ids(pass), init_.arch.experts, forward_->pairs(pass));
-  // Two tiles must fit: one being computed and one being read.
-  const size_t tile = init_.slots == 0 ? RoutedExperts::kMaxTile
-                                       : std::clamp(init_.slots / 2, 1, RoutedExperts::kMaxTile);
+  const bool mapped = streamer.slots() == 0;
+  const auto groups = group_by_expert(forward_->ids(pass), pass.count, init_.arch.top_k,
+                                      init_.arch.experts, forward_->pairs(pass));
+  const int most = mapped ? RoutedExperts::kMaxTile : tile_experts(streamer.slots());
 
-  const auto request = [&](size_t first, std::span<const int> avoid) {
+  std::deque<TileInFlight> in_flight;
+  for (const ExpertTile& tile : tiles_of(groups, most)) {
+    const auto members = std::span(groups).subspan(tile.first_group, tile.groups);
     std::vector<int> wanted;
-    for (size_t g = first; g < std::min(first + tile, groups.size()); ++g) {
-      wanted.push_back(groups[g].expert);
-    }
-    return streamer.request(wanted, avoid).value();
-  };
+    for (const ExpertGroup& group : members) wanted.push_back(group.expert);
 
-  auto current = request(0, {});
-  for (size_t first = 0; first < groups.size(); first += tile) {
-    streamer.complete(current);
+    std::optional<ExpertStreamer::Request> request;
+    const auto place = [&](std::span<const int> avoid) {
+      request = streamer.request(wanted, avoid);
+      return request.has_value();
+    };
+    while (drains(next_tile(std::ssize(in_flight), slots_of(in_flight), kLookAhead, place))) {
+      computed_->wait(in_flight.front().tick);
+      stream_->check();
+      in_flight.pop_front();
+    }
+    streamer.complete(request.value());
+
     std::vector<RoutedExpert> experts;
-    for (size_t i = 0; i < current.plan.experts.size(); ++i) {
-      const Group& group = groups[first + i];
+    for (int i = 0; i < tile.groups; ++i) {
       experts.push_back(
-          {streamer.view(current.plan, static_cast<int>(i)), group.first, group.last});
+          {streamer.view(request->plan, i), members[i].first, members[i].first + members[i].count});
     }
     forward_->routed(*stream_, layer, pass, {experts, true});
     stream_->signal(*computed_, ++computed_ticks_);
     stream_->commit();
-    if (first + tile >= groups.size()) break;
-    // The next tile may overwrite any slot but this tile's: the one before must have run.
-    computed_->wait(computed_ticks_ - 1);
-    stream_->check();
-    current = request(first + tile, current.plan.slots);
+    // A mapped layer has no slots that anyone could overwrite.
+    if (!mapped) in_flight.push_back({std::move(request->plan.slots), computed_ticks_});
   }
 }
 

@@ -8,5 +8,7 @@ namespace mference {
 void bind_device(pybind11::module_& module);
 void bind_operations(pybind11::module_& module);
 void bind_model(pybind11::module_& module);
+void bind_experts(pybind11::module_& module);
+void bind_planning(pybind11::module_& module);
 
 }  // namespace mference

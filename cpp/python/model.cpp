@@ -151,7 +151,8 @@ std::unique_ptr<SharedModel> make_model(std::shared_ptr<Device> device, const py
                                         const std::vector<std::vector<size_t>>& offsets,
                                         size_t stride, const py::list& parts,
                                         std::function<void(int)> verify_layer, int slots,
-                                        int context, int chunk, int readers, bool float32_kv) {
+                                        int context, int chunk, int readers, bool float32_kv,
+                                        const std::string& advice) {
   ModelInit init;
   init.arch = read_arch(arch);
   init.weights_path = weights;
@@ -166,6 +167,7 @@ std::unique_ptr<SharedModel> make_model(std::shared_ptr<Device> device, const py
   init.context = context;
   init.chunk = chunk;
   init.readers = readers;
+  init.advice = parse_advice(advice);
   init.kv_type = float32_kv ? KvType::kFloat32 : KvType::kFloat16;
   return std::make_unique<SharedModel>(std::make_unique<Model>(std::move(device), std::move(init)));
 }
@@ -203,6 +205,8 @@ py::dict counters(const SharedModel& model) {
   d["read_seconds"] = seconds(c.read_nanoseconds);
   d["fill_seconds"] = seconds(c.fill_nanoseconds);
   d["exposed_read_seconds"] = seconds(c.exposed_nanoseconds);
+  d["advice_calls"] = c.advice_calls;
+  d["advice_bytes"] = c.advice_bytes;
   d["mix_seconds"] = seconds(p.mix);
   d["router_wait_seconds"] = seconds(p.router_wait);
   d["routed_seconds"] = seconds(p.routed);
@@ -221,7 +225,7 @@ void bind_model(py::module_& module) {
            py::arg("weights"), py::arg("tensors"), py::arg("expert_files"),
            py::arg("expert_offsets"), py::arg("expert_stride"), py::arg("expert_parts"),
            py::arg("verify_layer"), py::arg("slots"), py::arg("context"), py::arg("chunk"),
-           py::arg("readers"), py::arg("float32_kv"))
+           py::arg("readers"), py::arg("float32_kv"), py::arg("advice") = "off")
       .def(
           "forward", [](SharedModel& m, const Tokens& t) { run(*Turn(m), t, Head::kNone); },
           py::arg("tokens"))

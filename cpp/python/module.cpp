@@ -8,4 +8,6 @@ PYBIND11_MODULE(_core, module) {
   mference::bind_device(module);
   mference::bind_operations(module);
   mference::bind_model(module);
+  mference::bind_experts(module);
+  mference::bind_planning(module);
 }

@@ -12,7 +12,12 @@ constexpr size_t kAlignment = 4096;
 }  // namespace
 
 int kv_capacity(const KvShape& shape, int context, int chunk) {
+  if (shape.heads == 0) return 0;
   return shape.window == 0 ? context : std::min(context, shape.window + chunk);
+}
+
+int kv_oldest(int written, int capacity) {
+  return std::max(0, written - capacity);
 }
 
 KvState::KvState(Device& device, const std::vector<KvShape>& layers, int context, int chunk,
@@ -43,9 +48,10 @@ KvState::KvState(Device& device, const std::vector<KvShape>& layers, int context
 }
 
 void KvState::write(int rows) {
-  if (rows > context_ - position_) {
-    throw DeviceError("position " + std::to_string(position_) + " + " + std::to_string(rows) +
-                      " passes the context of " + std::to_string(context_) + " tokens");
+  if (rows < 0 || rows > context_ - position_) {
+    throw DeviceError("cannot write " + std::to_string(rows) + " rows at position " +
+                      std::to_string(position_) + " of a context of " + std::to_string(context_) +
+                      " tokens");
   }
   written_ = std::max(written_, position_ + rows);
 }
@@ -65,7 +71,7 @@ void KvState::rewind(int position) {
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
     const int oldest_needed = std::max(0, position - shapes_[i].window + 1);
-    if (shapes_[i].window > 0 && oldest_needed < written_ - layers_[i].capacity) {
+    if (shapes_[i].window > 0 && oldest_needed < kv_oldest(written_, layers_[i].capacity)) {
       throw DeviceError("cannot rewind to position " + std::to_string(position) +
                         ": its window has been overwritten; start again from 0");
     }

@@ -9,7 +9,8 @@
 
 namespace mference {
 
-// A layer's need: rows are dropped once they are `window` positions old; window 0 keeps all.
+// A layer's need: rows are dropped once they are `window` positions old; window 0 keeps all, and a
+// layer without heads keeps none.
 struct KvShape {
   int heads = 0;
   int dim = 0;
@@ -19,6 +20,9 @@ struct KvShape {
 // Capacity of a layer: min(context, window + chunk) rows, so that a chunk can be written before
 // the rows it still needs leave the window.
 int kv_capacity(const KvShape& shape, int context, int chunk);
+
+// The oldest of `written` positions whose row has not been overwritten.
+int kv_oldest(int written, int capacity);
 
 class KvState {
  public:
@@ -31,7 +35,8 @@ class KvState {
   size_t bytes() const { return bytes_; }
 
   // Before rows are written behind the position, and once they all are. Rows of a pass that failed
-  // between the two stay out of the sequence, but what they overwrote is gone.
+  // between the two stay out of the sequence, but what they overwrote is gone. Raises DeviceError
+  // if they pass the context.
   void write(int rows);
   void advance(int rows);
   // Forgets the positions from `position` on. Raises DeviceError if rows that would be needed

@@ -13,7 +13,7 @@ opens it. Errors are in `mference.errors`, all below `MferenceError`.
 from importlib.metadata import version
 
 from mference.errors import MferenceError
-from mference.installer import InstallReport, Progress, install
+from mference.installer import InstallPlan, InstallReport, Progress, install
 from mference.model import Answer, Model, load
 from mference.report import Memory, Report
 from mference.session.config import GenerationConfig
@@ -27,6 +27,7 @@ __all__ = [
     "Answer",
     "Completion",
     "GenerationConfig",
+    "InstallPlan",
     "InstallReport",
     "Memory",
     "MferenceError",

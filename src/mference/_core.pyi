@@ -1,6 +1,7 @@
 """The C++ core of mference: devices, operations, experts and models."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -244,6 +245,7 @@ class Model:
         chunk: int,
         readers: int,
         float32_kv: bool,
+        advice: str = "off",
     ) -> None: ...
     def forward(self, tokens: ArrayLike) -> None:
         """Append int32 tokens without a head."""
@@ -306,3 +308,105 @@ class ExpertCache:
     def table(self) -> list[int]:
         """Slot by expert, -1 absent."""
     def next_uncached(self) -> int: ...
+
+class ExpertStreamer:
+    """One layer's experts, read from the file `path` into slots (for tests).
+
+    offsets: where each expert lies in the file. stride: bytes of an expert.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: Device,
+        path: str,
+        offsets: Sequence[int],
+        stride: int,
+        slots: int,
+        readers: int,
+    ) -> None: ...
+    def load(self, experts: Sequence[int]) -> Plan | None:
+        """Places the experts and waits for their reads; None if they cannot be placed.
+
+        Raises ExpertFillError if a read failed; the others are resident all the same.
+        """
+    def owners(self) -> list[int]:
+        """Expert by slot, -1 empty."""
+    def content(self, expert: int) -> bytes:
+        """The bytes in an expert's slot. Raises KeyError if it has none."""
+
+class _KvLayer(TypedDict):
+    """Rows of a layer, and the byte ranges (offset, size) of its keys and values."""
+
+    capacity: int
+    keys: tuple[int, int]
+    values: tuple[int, int]
+
+class planning:  # noqa: N801
+    """How the model plans its reads, its chunks and its state (a submodule, for tests).
+
+    Everything raises DeviceError for what it refuses.
+    """
+
+    @staticmethod
+    def merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The union of (offset, size) ranges, ascending; what overlaps or touches is one."""
+
+    class AdvicePolicy:
+        """Whether a request's missing experts are advised; `mode` as in `Model`.
+
+        The limits are inclusive: a request of `misses` experts or `size` bytes is advised, and
+        a call of `slow_call_ns` is slow.
+        """
+
+        def __init__(self, mode: str, misses: int, size: int, slow_call_ns: int) -> None: ...
+        def begin(self) -> None:
+            """A pass starts: a token, or a chunk of a prompt."""
+        def wanted(self, misses: int, size: int, overlapped: bool) -> bool:
+            """Whether to advise; `overlapped` if the device has work meanwhile."""
+        def completed(self, nanoseconds: int) -> None:
+            """Notes how long one advice call of this pass took."""
+
+    @staticmethod
+    def chunk_spans(tokens: int, chunk: int) -> list[tuple[int, int]]:
+        """First token and count of each chunk."""
+    @staticmethod
+    def tile_chunk(
+        ids: ArrayLike, rows: int, k: int, experts: int, tile: int
+    ) -> tuple[list[int], list[tuple[int, int, int]], list[tuple[int, int, int, int]]]:
+        """A chunk's routed work, from its int32 ids [rows * k].
+
+        The pairs row * k + rank sorted by expert; for each expert that has any, its id, first
+        pair and count; for each tile, its first group, groups, first pair and pairs.
+        """
+    @staticmethod
+    def fits_slots(max_depth: int, tile: int, slots: int) -> bool:
+        """Whether the tile being read and those being computed fit the slots."""
+    @staticmethod
+    def next_tile(
+        depth: int, slots: Sequence[int], max_depth: int, place: Callable[[list[int]], bool]
+    ) -> str:
+        """Places a tile beside `depth` others that read `slots`, or says why it must wait.
+
+        "issue", "prefetch", or "drain: " and why. `place` is told the slots to avoid.
+        """
+    @staticmethod
+    def kv_oldest(written: int, capacity: int) -> int:
+        """The oldest of `written` positions whose row has not been overwritten."""
+
+    class KvState:
+        """Keys and values of one sequence; layers are (heads, dim, window), window 0 for all."""
+
+        def __init__(
+            self,
+            device: Device,
+            layers: Sequence[tuple[int, int, int]],
+            context: int,
+            chunk: int,
+            float32: bool = False,
+        ) -> None: ...
+        @property
+        def position(self) -> int: ...
+        def append(self, rows: int) -> None: ...
+        def rewind(self, position: int) -> None: ...
+        def layer(self, index: int) -> _KvLayer: ...

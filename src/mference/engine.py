@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ MAX_THREADS = 1024
 CHUNKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Rows of a prefill chunk."""
 
+
+Advice = Literal["off", "default", "bounded", "adaptive"]
+"""When the system is told what will be read from a layer file, just before it is."""
 
 DEMO_SLOTS = 16
 """The embedded model would fit in any memory: a quarter of its experts shows the streaming."""
@@ -75,6 +79,7 @@ def build_core(
     readers: int = 8,
     float32_products: bool = False,
     float32_kv: bool = False,
+    advice: Advice = "off",
 ) -> _core.Model:
     """The C++ model over an open install.
 
@@ -88,6 +93,7 @@ def build_core(
         readers: threads that read experts.
         float32_products: plain float32 products instead of int16 activations.
         float32_kv: float32 keys and values instead of float16.
+        advice: which reads of experts are announced to the system.
 
     Raises:
         ConfigError: a value is outside its range.
@@ -103,6 +109,8 @@ def build_core(
         raise ConfigError(f"{threads} threads: choose 1 to {MAX_THREADS}, or 0 for one a processor")
     if chunk not in CHUNKS:
         raise ConfigError(f"prefill chunk {chunk}: choose one of {', '.join(map(str, CHUNKS))}")
+    if advice not in get_args(Advice):
+        raise ConfigError(f"read advice {advice!r}: choose one of {', '.join(get_args(Advice))}")
     _check_arch(install.manifest.arch)
     device = _core.cpu_device(threads=threads, isa=isa, float32_products=float32_products)
     layers = install.layout.layers
@@ -125,6 +133,7 @@ def build_core(
             chunk=chunk,
             readers=readers,
             float32_kv=float32_kv,
+            advice=advice,
         )
     except MemoryError:
         raise DeviceError(

@@ -12,7 +12,7 @@ from mference.chat.messages import MessageLike, conversation
 from mference.chat.parts import Content, Part
 from mference.chat.tokenizer import find_tokenizer
 from mference.chat.tools import ToolLike
-from mference.engine import CoreEngine, build_core
+from mference.engine import Advice, CoreEngine, build_core
 from mference.errors import ConfigError, GenerationError
 from mference.inspect import RoutingTrace
 from mference.memory import Slots
@@ -119,6 +119,7 @@ def load(
     context: int = 4096,
     prefill_chunk: int = 128,
     threads: int = 0,
+    advice: Advice = "off",
     verify: Policy = "full-sha256",
     allow_unpinned: bool = False,
     warn: Callable[[str], None] | None = None,
@@ -134,6 +135,10 @@ def load(
         context: most tokens of prompt and answer together; sets the size of the KV state.
         prefill_chunk: prompt tokens computed together: 32, 64 ... 4096. The output is the same.
         threads: compute threads; 0 for one a processor.
+        advice: whether the system is told which experts are about to be read: `off`; `default`,
+            always; `bounded`, unless a request misses more than 12 experts or 384 MiB; `adaptive`,
+            as bounded, and only while the device has work and no earlier advice for the same token
+            took 1 ms. The output is the same; what it gains depends on the disk.
         verify: `full-sha256` hashes each layer file before its first use; `trusted-receipt` relies
             on the receipt of the last verification.
         allow_unpinned: also open an install that matches no pinned entry.
@@ -156,6 +161,7 @@ def load(
         context=context,
         prefill_chunk=prefill_chunk,
         threads=threads,
+        advice=advice,
     )
 
 
@@ -177,12 +183,20 @@ def assemble(
     context: int,
     prefill_chunk: int,
     threads: int,
+    advice: Advice = "off",
 ) -> "Model":
     """The model of an open install, for callers that need its tokenizer before its size.
 
     Arguments and errors are those of `load`.
     """
-    core = build_core(install, slots=slots, context=context, chunk=prefill_chunk, threads=threads)
+    core = build_core(
+        install,
+        slots=slots,
+        context=context,
+        chunk=prefill_chunk,
+        threads=threads,
+        advice=advice,
+    )
     arch = install.manifest.arch
     engine = CoreEngine(core, arch=arch, context=context, chunk=prefill_chunk)
     return Model(install, chat_format, engine)

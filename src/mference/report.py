@@ -17,6 +17,8 @@ class Counters(TypedDict):
     read_seconds: float
     fill_seconds: float
     exposed_read_seconds: float
+    advice_calls: int
+    advice_bytes: int
     mix_seconds: float
     router_wait_seconds: float
     routed_seconds: float
@@ -55,6 +57,8 @@ class Report:
     read_seconds: summed over reads, which overlap each other and the device's work.
     fill_seconds: from the start of each token's or tile's reads to the end of the last of them.
     exposed_read_seconds: the part of fill_seconds that the host had to wait for.
+    advice_calls, advice_bytes: ranges of layer files, and their bytes, that the system was told of
+        before they were read.
     mix_seconds, routed_seconds, head_seconds: the host's time to encode a layer's first part, to
         plan and encode its routed experts, and to run the head.
     router_wait_seconds: what the host waited for the device to choose experts.
@@ -71,6 +75,8 @@ class Report:
     read_seconds: float
     fill_seconds: float
     exposed_read_seconds: float
+    advice_calls: int
+    advice_bytes: int
     mix_seconds: float
     router_wait_seconds: float
     routed_seconds: float

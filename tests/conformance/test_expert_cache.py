@@ -2,7 +2,8 @@
 
 import pytest
 
-from mference._core import ExpertCache
+from mference._core import ExpertCache, ExpertStreamer, cpu_device, planning
+from mference.errors import ExpertFillError
 from mference.memory import auto_slots
 from tests.conformance.loader import Case, cases
 
@@ -49,3 +50,50 @@ def test_sequence(case: Case):
 def test_auto_slots(case: Case):
     slots = auto_slots("metal", case.given["family"], case.given["memory_bytes"])
     assert {"mode": "slots", "slots": slots} == case.expect
+
+
+@pytest.mark.parametrize("case", cases("expert_cache", "advice_ranges"))
+def test_advice_ranges(case: Case):
+    assert [list(r) for r in planning.merge(case.given["ranges"])] == case.expect["merged"]
+
+
+@pytest.mark.parametrize("case", cases("expert_cache", "advice_adaptive"))
+def test_advice_adaptive(case: Case):
+    config, query = case.given["config"], case.given["query"]
+    policy = planning.AdvicePolicy(
+        "adaptive", config["miss_cap"], config["byte_cap"], config["slow_call_ns"]
+    )
+    position = None
+    for call in [*case.given["completed_calls"], query]:
+        if call["position"] != position:
+            policy.begin()
+        position = call["position"]
+        if call is not query:
+            policy.completed(call["max_call_ns"])
+    wanted = policy.wanted(query["misses"], query["bytes"], query["can_overlap"])
+    assert wanted == (not case.expect["skip"])
+
+
+@pytest.mark.parametrize("case", cases("expert_cache", "fill_outcome"))
+def test_fill_outcome(case: Case, tmp_path):
+    """Reads of a real file that ends before the experts whose reads must fail."""
+    misses, failed = case.given["misses"], case.given["failed"]
+    stride = 4096
+    blobs = {e: bytes([e % 251]) * stride for e in misses if e not in failed}
+    path = tmp_path / "layer_00.bin"
+    path.write_bytes(b"".join(blobs.values()))
+    ends = len(blobs) * stride
+    places = {e: i * stride for i, e in enumerate(blobs)}
+    offsets = [places.get(e, ends) for e in range(max(misses, default=0) + 1)]
+    layer = ExpertStreamer(
+        device=cpu_device(1), path=str(path), offsets=offsets, stride=stride,
+        slots=max(8, len(misses)), readers=3,
+    )  # fmt: skip
+    try:
+        layer.load(misses)
+        success = True
+    except ExpertFillError:
+        success = False
+    assert success == case.expect["success"]
+    assert sorted(e for e in layer.owners() if e >= 0) == sorted(case.expect["published"])
+    assert all(layer.content(e) == blobs[e] for e in case.expect["published"])

@@ -1,6 +1,6 @@
 """Whole installs and their state on disk against the conformance cases.
 
-Left to the tasks that bring the feature: resume, event_order, attach_mtp.
+Left to the task that brings the feature: attach_mtp.
 """
 
 import hashlib
@@ -16,14 +16,21 @@ import pytest
 
 from mference import errors
 from mference.families.pins import ENTRIES
-from mference.installer import FolderSource, Limits, discard_partial, installer
-from mference.installer.installer import SIDECAR_CAPS, Run, carry_out
+from mference.installer import (
+    FolderSource,
+    Limits,
+    discard_partial,
+    installer,
+    preparation,
+    sidecars,
+)
+from mference.installer.installer import carry_out, look_ahead
 from mference.installer.journal import decode_journal, encode_journal, read_journal
 from mference.installer.lock import InstallLock
-from mference.installer.paths import (
-    prepared_paths,
-)
+from mference.installer.paths import prepared_paths
 from mference.installer.promotion import exchange
+from mference.installer.run import Run
+from mference.installer.sidecars import SIDECAR_CAPS
 from mference.installer.state import check_start
 from mference.installer.transfer import copy_range
 from mference.store import writing
@@ -212,10 +219,11 @@ def test_write_order(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     for name in ("write_durably", "write_atomically"):
         monkeypatch.setattr(installer, name, spy(getattr(writing, name), relative))
+    monkeypatch.setattr(sidecars, "write_durably", spy(writing.write_durably, relative))
     monkeypatch.setattr(
-        installer,
+        sidecars,
         "copy_sidecar",
-        spy(installer.copy_sidecar, lambda _run, name, _path: f"tokenizer/{name}"),
+        spy(sidecars.copy_sidecar, lambda _run, name, _path: f"tokenizer/{name}"),
     )
     monkeypatch.setattr(installer, "promote", spy(installer.promote, lambda *_: "promotion"))
     carry_out(run)
@@ -311,33 +319,59 @@ def test_retry_run(case: Case, tmp_path: Path):
         assert [p.name for p in work if p.exists()] == expect["work_files_left"]
 
 
+class PayloadCounter(FolderSource):
+    """A folder that counts the tensor bytes read from it."""
+
+    payload = 0
+
+    def open_range(self, name: str, offset: int, length: int, size: int, staging: Path) -> Any:
+        if name.endswith(".safetensors") and offset > 8:
+            self.payload += length
+        return super().open_range(name, offset, length, size, staging)
+
+
 @pytest.mark.parametrize("case", cases("install", "failure_cleanup"))
 def test_failure_cleanup(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     given = case.given
-    if given.get("dry_run") or given["resumed"]:
-        pytest.skip("dry run and resume are later tasks")
     run = toy_run(tmp_path, limits=Limits(chunk=4096))
-    allowed = 2 if "two ranges" in given["fails_at"] else 0
-    failure_kind = KeyboardInterrupt if "cancel" in given["fails_at"] else errors.CheckpointError
-    copied = []
-
-    def failing(*args: Any, **kwargs: Any) -> str:
-        if len(copied) == allowed:
-            raise failure_kind("stop")
-        copied.append(1)
-        return copy_range(*args, **kwargs)
-
-    if given["fails_at"] in ("metadata", "planning", "plan"):
-        monkeypatch.setattr(installer, "plan_repack", failing)
-        allowed = 0
+    found: dict[str, Any] = {}
+    if given.get("dry_run"):
+        source = run.source = PayloadCounter(tmp_path / "source")
+        look_ahead(run)
+        found["downloaded_payload"] = source.payload
     else:
-        monkeypatch.setattr(installer, "copy_range", failing)
-    with pytest.raises(failure_kind):
-        carry_out(run)
-    found: dict[str, Any] = {
+        if given["resumed"]:
+            failing_at("copy", 1, monkeypatch)
+            with pytest.raises(errors.CheckpointError):
+                carry_out(run)
+            run.resume = True
+        allowed = 2 if "two ranges" in given["fails_at"] else 0
+        kind = failing_at(given["fails_at"], allowed, monkeypatch)
+        with pytest.raises(kind):
+            carry_out(run)
+    found |= {
         name: "kept" if getattr(run.paths, name).exists() else "absent"
         for name in ("partial", "checkpoint", "final")
     }
     if run.paths.checkpoint.exists():
         found["committed"] = len(read_journal(run.paths.checkpoint).completed)
     assert {k: found[k] for k in case.expect} == case.expect
+
+
+def failing_at(place: str, allowed: int, monkeypatch: pytest.MonkeyPatch) -> type[BaseException]:
+    """Let installs fail there, after that many ranges; the error."""
+    kind = KeyboardInterrupt if "cancel" in place else errors.CheckpointError
+    copied = []
+
+    def failing(*args: Any, **kwargs: Any) -> str:
+        if len(copied) == allowed:
+            raise kind("stop")
+        copied.append(1)
+        return copy_range(*args, **kwargs)
+
+    if place in ("metadata", "planning", "plan"):
+        name = "read_snapshot" if place == "metadata" else "plan_repack"
+        monkeypatch.setattr(preparation, name, failing)
+    else:
+        monkeypatch.setattr(installer, "copy_range", failing)
+    return kind

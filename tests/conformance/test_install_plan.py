@@ -8,12 +8,11 @@ import pytest
 from mference import errors
 from mference.installer import Limits
 from mference.installer import http_rules as rules
-from mference.installer.installer import check_space, required_space
+from mference.installer.hub_source import hub_base
 from mference.installer.paths import (
     check_remote_name,
     check_repo_id,
     file_url,
-    hub_base,
     is_inside,
     sibling_paths,
 )
@@ -24,6 +23,7 @@ from mference.installer.plan import (
     check_destinations,
     plan_ranges,
 )
+from mference.installer.space import check_space, required_space
 from mference.installer.transforms import IDENTITY, UNPACK_2_TO_4, Transform, repeat_bf16
 from tests.conformance.install_labels import accepted, outcome
 from tests.conformance.loader import Case, cases

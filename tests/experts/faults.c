@@ -1,8 +1,9 @@
-/* Preloaded by test_faults.py: a disk that gives little, is interrupted, or fails, and a system that
-   runs out of threads. */
+/* Preloaded by the tests beside it: a disk that gives little, is interrupted, or fails, a system that runs out of
+   threads, and one that does not want advice. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -40,4 +41,18 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   const long first = number("FAULT_THREAD");
   if (first && ++threads >= first) return EAGAIN;
   return real(thread, attributes, body, argument);
+}
+
+/* FAULT_ADVICE=n: advice is refused, after n microseconds. */
+int posix_fadvise(int fd, off_t offset, off_t size, int advice) {
+  static int (*real)(int, off_t, off_t, int);
+  if (!real) real = (int (*)(int, off_t, off_t, int))dlsym(RTLD_NEXT, "posix_fadvise");
+  const long delay = number("FAULT_ADVICE");
+  if (!delay) return real(fd, offset, size, advice);
+  usleep(delay);
+  return ESPIPE;
+}
+
+int posix_fadvise64(int fd, off_t offset, off_t size, int advice) {
+  return posix_fadvise(fd, offset, size, advice);
 }

@@ -1,11 +1,5 @@
 """A disk that misbehaves and a system without threads, seen through a preloaded library."""
 
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 SCRIPT = """
@@ -34,37 +28,9 @@ except MferenceError as error:
 """
 
 
-@pytest.fixture(scope="module")
-def faults(tmp_path_factory):
-    compiler = shutil.which("cc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("needs a C compiler and LD_PRELOAD")
-    library = tmp_path_factory.mktemp("faults") / "faults.so"
-    source = Path(__file__).with_name("faults.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    return library
-
-
 @pytest.fixture
-def run(faults, demo_install):
-    def run(*arguments: str, **variables: int) -> str:
-        preloaded = os.environ.get("LD_PRELOAD", "")
-        # Only the core may start threads.
-        environment = {"OPENBLAS_NUM_THREADS": "1"}
-        environment |= {name: str(value) for name, value in variables.items()}
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, demo_install, *arguments],
-            env=os.environ | environment | {"LD_PRELOAD": f"{preloaded} {faults}".strip()},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+def run(run_faulty, demo_install):
+    return lambda *arguments, **faults: run_faulty(SCRIPT, demo_install, *arguments, **faults)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mference
+from mference._core import ExpertStreamer, cpu_device
 from mference.errors import ExpertFillError, IntegrityError, MissingFile
 from tests.models import open_core
 
@@ -71,6 +72,43 @@ def test_a_layer_file_that_vanished_is_named(copy):
         layer_file(copy, 4).unlink()
         with pytest.raises((MissingFile, ExpertFillError), match=r"layer_04\.bin"):
             model.generate("A dog is", max_new=4, temperature=0)
+
+
+@pytest.mark.parametrize("readers", [1, 256])
+def test_few_and_many_readers_read_the_same(demo_install, readers):
+    want = open_core(demo_install, slots=8).logits(TOKENS)
+    assert np.array_equal(open_core(demo_install, slots=8, readers=readers).logits(TOKENS), want)
+
+
+def test_one_failed_read_of_a_batch_keeps_the_others_and_can_be_repeated(tmp_path):
+    path = tmp_path / "layer_00.bin"
+    blobs = [bytes([i + 1]) * 4096 for i in range(12)]
+    path.write_bytes(b"".join(blobs[:11]))
+    layer = ExpertStreamer(
+        device=cpu_device(1),
+        path=str(path),
+        offsets=[i * 4096 for i in range(12)],
+        stride=4096,
+        slots=8,
+        readers=3,
+    )
+    with pytest.raises(ExpertFillError, match=r"4096 bytes at offset 45056 of .*layer_00\.bin"):
+        layer.load([0, 11, 5])
+    assert layer.owners()[:3] == [0, -1, 5]
+    path.write_bytes(b"".join(blobs))
+    plan = layer.load([11, 0, 5])
+    assert [plan.hits, plan.misses] == [2, [0]]
+    assert [layer.content(expert) for expert in (0, 11, 5)] == [blobs[0], blobs[11], blobs[5]]
+
+
+def test_experts_that_do_not_fit_the_slots_are_not_placed(tmp_path):
+    path = tmp_path / "layer_00.bin"
+    path.write_bytes(bytes(4096))
+    layer = ExpertStreamer(
+        device=cpu_device(1), path=str(path), offsets=[0] * 9, stride=4096, slots=8, readers=1
+    )
+    assert layer.load(range(9)) is None
+    assert layer.owners() == [-1] * 8
 
 
 def test_more_slots_find_more_experts(demo_install):

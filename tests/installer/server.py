@@ -2,6 +2,7 @@
 
 import re
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ class RangeServer:
     failures: list[int | str] = field(default_factory=list)
     fail_on: tuple[str, str] | None = None
     accept_ranges: bool = True
+    password: tuple[str, str] | None = None
     requests: list[tuple[str, str]] = field(default_factory=list)
 
     def source(self, attempts: int = 4) -> HttpSource:
@@ -43,6 +45,11 @@ class RangeServer:
         if self.failures[0] == "truncated body" and method != "GET":
             return None
         return self.failures.pop(0)
+
+
+def basic(password: tuple[str, str]) -> str:
+    """The header by which a user and password are sent."""
+    return f"Basic {b64encode(':'.join(password).encode()).decode()}"
 
 
 def handler_for(server: RangeServer) -> type[BaseHTTPRequestHandler]:
@@ -63,6 +70,8 @@ def handler_for(server: RangeServer) -> type[BaseHTTPRequestHandler]:
             failure = server.take_failure(self.command, name)
             path = server.folder / name
             status = failure if isinstance(failure, int) else server.statuses.get(name)
+            if server.password and self.headers.get("Authorization") != basic(server.password):
+                status = 401
             if status or not path.is_file():
                 self.send_response(status or 404)
                 self.send_header("Content-Length", "0")

@@ -21,25 +21,19 @@ from mference.installer import (
     default_output,
     discard_partial,
     install,
-    installer,
+    space,
     transfer,
 )
-from mference.installer.installer import Limits, Run, carry_out
+from mference.installer.installer import carry_out
 from mference.installer.lock import InstallLock
 from mference.installer.paths import prepared_paths
+from mference.installer.run import Limits, Run
 from mference.installer.safetensors import read_header
 from mference.installer.source import DEMO_CHECKPOINT
 from mference.store import completeness, open_install, verify_install
+from tests.installer.contents import contents
 from tests.installer.server import serve
 from tests.installer.toys import write_source
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    """Every file of an install; of the receipt, what does not name the place and the time."""
-    files = {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-    receipt = json.loads(files.pop("verified-install.json"))
-    del receipt["modelDirectoryPath"], receipt["verificationTimestamp"]
-    return {**files, "receipt": json.dumps(receipt, sort_keys=True).encode()}
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +58,10 @@ def test_the_demo_installs_from_the_package_and_opens_both_ways(demo: InstallRep
         "demo.gturbo",
         "demo.gturbo.install.lock",
     ]
+
+
+def test_the_demo_has_the_size_that_is_announced(demo: InstallReport):
+    assert demo.bytes == ENTRIES["demo"].installed_bytes
 
 
 def test_a_fresh_install_verifies_and_keeps_its_source(tmp_path: Path):
@@ -160,11 +158,6 @@ def test_a_pinned_index_with_another_config_is_a_source_mismatch(tmp_path: Path)
         install(folder, tmp_path / "x.gturbo", entry="demo")
 
 
-def test_gemma4_without_a_source_says_which_files_it_needs(tmp_path: Path):
-    with pytest.raises(errors.InstallError, match="0d77464eeb"):
-        install(output=tmp_path / "x.gturbo")
-
-
 @pytest.mark.parametrize("name", ["qwen36", "qwen38", "deepseekv4flash", "inklingsmall", "maple"])
 def test_a_pinned_model_without_code_is_refused_by_name(name: str, tmp_path: Path):
     with pytest.raises(errors.UnsupportedModel, match=f"'{name}'.*Supported: gemma4, demo"):
@@ -237,9 +230,10 @@ def test_an_interrupted_install_is_kept_and_the_next_run_says_how_to_go_on(sourc
 
     with pytest.raises(KeyboardInterrupt) as caught:
         install(source, final, entry="demo", allow_unpinned=True, progress=interrupt)
+    assert "--resume" in caught.value.__notes__[0]
     assert "discard_partial" in caught.value.__notes__[0]
     assert not final.exists()
-    with pytest.raises(errors.StateIncompatible, match=r"dealt with first.*discard_partial"):
+    with pytest.raises(errors.StateIncompatible, match=r"dealt with first.*resume=True.*discard_"):
         install(source, final, entry="demo", allow_unpinned=True)
     discard_partial(final)
     with pytest.raises(errors.StateMissing):
@@ -268,7 +262,7 @@ def test_a_symlink_at_the_output_is_not_followed(source: Path, tmp_path: Path):
 
 def test_a_full_disk_is_noticed_before_anything_is_written(source, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(installer.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(errors.NoSpace, match="1000 bytes free"):
         install(source, tmp_path / "x.gturbo", entry="demo", allow_unpinned=True)
     assert [p.name for p in tmp_path.glob("x.gturbo*")] == ["x.gturbo.install.lock"]
@@ -322,6 +316,12 @@ def test_the_default_output_is_below_the_home_that_the_user_names(monkeypatch, t
     monkeypatch.setenv("MFERENCE_HOME", str(tmp_path))
     assert default_output("demo") == tmp_path / "demo.gturbo"
     assert install(entry="demo").path == tmp_path / "demo.gturbo"
+
+
+def test_an_empty_source_is_no_folder(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(DEMO_CHECKPOINT)
+    with pytest.raises(errors.InstallError, match="source is empty"):
+        install("", tmp_path / "x.gturbo", entry="demo")
 
 
 def test_the_pinned_demo_index_is_the_one_in_the_package():

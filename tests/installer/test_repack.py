@@ -3,11 +3,12 @@
 import pytest
 
 from mference.errors import CheckpointError
-from mference.families import FAMILIES
+from mference.families import ENTRIES, FAMILIES
 from mference.families.gemma4 import BASELINE
 from mference.installer.plan import MAX_CHUNK, check_destinations, plan_ranges
 from mference.installer.repack import plan_repack
 from mference.installer.snapshot import Quantization, read_quantization
+from mference.store.layout import encode_layout
 from tests.installer.toys import EXPERTS, source_tensors
 from tests.store.toys import TRUNK
 
@@ -77,6 +78,12 @@ def test_the_real_model_has_the_published_sizes():
     ranges = plan_ranges(repack.copies)
     assert sum(r.size for r in ranges) == 14200055868
     assert all(r.size <= MAX_CHUNK for r in ranges)
+    # The rest of both sizes is the tokenizer's files, 32 MB.
+    layout = len(encode_layout(repack.layout))
+    entry = ENTRIES["gemma4"]
+    tokenizer = entry.installed_bytes - sum(repack.outputs.values()) - layout
+    assert 32_000_000 < tokenizer < 33_000_000
+    assert abs(14200055868 + tokenizer - entry.download_bytes) < 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -59,8 +60,9 @@ class GpuDevice final : public Device {
   std::unique_ptr<Buffer> allocate(size_t size, size_t alignment) override {
     return gpu_->allocate(size, alignment);
   }
-  std::unique_ptr<Buffer> wrap(std::byte* data, size_t size) override {
-    return gpu_->wrap(data, size);
+  std::unique_ptr<Buffer> wrap(std::byte* data, size_t size,
+                               std::span<const Range> spans) override {
+    return gpu_->wrap(data, size, spans);
   }
   std::unique_ptr<Event> make_event() override { return gpu_->make_event(); }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<GpuStream>(gpu_); }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -74,7 +75,8 @@ class Gpu {
   virtual ~Gpu() = default;
   virtual const Traits& traits() const = 0;
   virtual std::unique_ptr<Buffer> allocate(size_t size, size_t alignment) = 0;
-  virtual std::unique_ptr<Buffer> wrap(std::byte* data, size_t size) = 0;
+  virtual std::unique_ptr<Buffer> wrap(std::byte* data, size_t size,
+                                       std::span<const Range> spans) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
   virtual std::unique_ptr<Queue> make_queue() = 0;
   virtual Library& library() = 0;

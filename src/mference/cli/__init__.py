@@ -11,6 +11,7 @@ import typer
 from mference.cli.chat import chat
 from mference.cli.demo import demo
 from mference.cli.exits import guarded, open_missing_streams
+from mference.cli.families import families
 from mference.cli.generate import generate
 from mference.cli.install import install
 from mference.cli.verify import verify
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (install, verify, generate, chat, demo):
+for command in (install, families, verify, generate, chat, demo):
     app.command()(guarded(command))
 
 

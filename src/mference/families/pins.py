@@ -25,6 +25,9 @@ class PinnedEntry:
     `index_sha256` is the SHA-256 of the source's `model.safetensors.index.json`, `revision` its
     commit, `reserve_bytes` the free disk space an install must leave, `sidecars` the files copied
     into `tokenizer/` (the first three required), `note` one line for people.
+
+    `download_bytes` are what an install reads over the network, `installed_bytes` what it leaves
+    on the disk. Figures that end in zeros are rounded; None is not known.
     """
 
     name: str
@@ -36,6 +39,8 @@ class PinnedEntry:
     arch: Arch
     reserve_bytes: int
     note: str
+    download_bytes: int | None
+    installed_bytes: int | None
     sidecars: tuple[str, ...] = (*REQUIRED_SIDECARS, *OPTIONAL_SIDECARS)
 
     @property
@@ -57,7 +62,9 @@ _PINS = (
         model_id="mlx-community/gemma-4-26b-a4b-it-4bit",
         arch=gemma4.BASELINE,
         reserve_bytes=GIB,
-        note="Gemma 4 26B-A4B, 4-bit: 14.6 GB to download, 14.3 GB installed",
+        note="Gemma 4 26B-A4B, 4-bit",
+        download_bytes=14_232_000_000,
+        installed_bytes=14_291_921_884,
     ),
     # The embedded checkpoint has no commit; the start of its index hash stands for one.
     PinnedEntry(
@@ -69,7 +76,9 @@ _PINS = (
         model_id="mference/demo",
         arch=gemma4.DEMO,
         reserve_bytes=GIB // 64,
-        note="the embedded pocket dictionary: 13 MB, nothing to download",
+        note="the embedded pocket dictionary",
+        download_bytes=0,
+        installed_bytes=16_392_563,
     ),
     PinnedEntry(
         name="qwen36",
@@ -81,6 +90,8 @@ _PINS = (
         arch=qwen36.BASELINE,
         reserve_bytes=GIB,
         note="Qwen 3.6 35B-A3B, 4-bit",
+        download_bytes=19_529_025_048,
+        installed_bytes=19_546_491_213,
     ),
     PinnedEntry(
         name="qwen38",
@@ -92,6 +103,8 @@ _PINS = (
         arch=qwen38.BASELINE,
         reserve_bytes=GIB,
         note="Qwen 3.8 27B, dense, 4-bit",
+        download_bytes=None,
+        installed_bytes=None,
     ),
     PinnedEntry(
         name="deepseekv4flash",
@@ -103,6 +116,8 @@ _PINS = (
         arch=deepseek_v4_flash.BASELINE,
         reserve_bytes=2 * GIB,
         note="DeepSeek-V4-Flash, 2-bit experts",
+        download_bytes=96_530_000_000,
+        installed_bytes=96_689_373_952,
     ),
     PinnedEntry(
         name="inklingsmall",
@@ -114,6 +129,8 @@ _PINS = (
         arch=inkling_small.BASELINE,
         reserve_bytes=2 * GIB,
         note="Inkling-Small, 4-bit",
+        download_bytes=148_441_426_867,
+        installed_bytes=148_421_176_017,
     ),
     PinnedEntry(
         name="maple",
@@ -125,6 +142,8 @@ _PINS = (
         arch=maple.BASELINE,
         reserve_bytes=GIB,
         note="Maple preview, 2-bit",
+        download_bytes=5_330_000_000,
+        installed_bytes=6_590_000_000,
     ),
 )
 

@@ -18,6 +18,7 @@ from mference.errors import (
     RetryDelayExceeded,
     Unreachable,
 )
+from mference.installer.address import shown
 
 T = TypeVar("T")
 Headers = Mapping[str, str]
@@ -193,9 +194,11 @@ def next_hop(
     if kind == "metadata":
         return (target, True) if same_host and secure and followed < limit else None
     if not secure:
-        raise RedirectRejected(f"{url} redirects to plain HTTP: {target}")
+        raise RedirectRejected(
+            f"{shown(url)} redirects to plain HTTP: {shown(target)}. Name another source."
+        )
     if followed >= limit:
-        raise RedirectRejected(f"{url}: more than {limit} redirects")
+        raise RedirectRejected(f"{shown(url)}: more than {limit} redirects. Name another source.")
     return target, same_host
 
 

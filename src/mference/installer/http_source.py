@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -19,6 +18,7 @@ from mference.errors import (
     ProtocolError,
     Unreachable,
 )
+from mference.installer.address import parse_address, shown
 from mference.installer.http_rules import (
     MAX_JITTER_NS,
     REDIRECT_STATUSES,
@@ -39,8 +39,9 @@ _IDENTITY = {"Accept-Encoding": "identity"}
 class HttpSource:
     """The files below one base address, which may be any server that answers byte ranges.
 
-    `commit` stands for the revision where the server names none. Raises `InstallError` for an
-    address that is not http or https.
+    A user and password in the address, or else the bearer `token`, go to its own host and port
+    only. `commit` stands for the revision where the server names none. Raises `InstallError` for
+    an address that is not http or https.
     """
 
     def __init__(
@@ -52,22 +53,30 @@ class HttpSource:
         policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - immutable
         client: httpx.Client | None = None,
     ) -> None:
-        if not _is_http(base):
-            raise InstallError(f"{base!r} is no http or https address")
-        self._base = base.rstrip("/")
+        address = parse_address(base)
+        self._base = address.base
         self._pinned_commit = commit
         self._first_commit: str | None = None
-        self._token = token
+        self._auth = httpx.BasicAuth(*address.credentials) if address.credentials else None
+        self._token = None if self._auth else token
         self._policy = policy
-        self._client = client or httpx.Client(
-            timeout=REQUEST_TIMEOUT_S, limits=httpx.Limits(max_connections=1)
-        )
+        self._client = client or _new_client()
         self._metadata: dict[str, Metadata | None] = {}
 
     @property
     def description(self) -> str:
         """The base address."""
         return self._base
+
+    @property
+    def identity(self) -> str:
+        """The base address."""
+        return self._base
+
+    @property
+    def commit(self) -> str | None:
+        """The commit of all files, once the first was asked for."""
+        return self._first_commit
 
     def close(self) -> None:
         """Close the connection."""
@@ -159,24 +168,44 @@ class HttpSource:
     ) -> Iterator[httpx.Response]:
         if self._token and authorized:
             headers = {**headers, "Authorization": f"Bearer {self._token}"}
+        auth = self._auth if authorized else None
         try:
             with self._client.stream(
-                method, url, headers=headers, follow_redirects=False
+                method, url, headers=headers, auth=auth, follow_redirects=False
             ) as answer:
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             reason = str(exc) or type(exc).__name__
-            raise Unreachable(f"{method} {url} failed: {reason}. Check the network.") from exc
+            raise Unreachable(
+                f"{shown(url)} cannot be reached: {reason}. Check the address, the network and "
+                "the proxy settings, then try again."
+            ) from exc
         except HttpStatusError as exc:
-            raise HttpStatusError(f"{url}: {exc}", exc.status, exc.retry_after) from None
+            advice = self._advice(exc.status) if authorized else "Try again later."
+            raise HttpStatusError(
+                f"{shown(url)}: {exc}. {advice}", exc.status, exc.retry_after
+            ) from None
+
+    @property
+    def _sends_credentials(self) -> bool:
+        return self._token is not None or self._auth is not None
+
+    def _advice(self, status: int) -> str:
+        """What to do about a status with which the source's own host refuses."""
+        if status in (401, 403):
+            return "Write user:password@ before the host's name if it wants that (--source)."
+        return "Try again later, or name another source (--source)."
 
 
-def _is_http(address: str) -> bool:
+def _new_client() -> httpx.Client:
     try:
-        parts = urlsplit(address)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, half of an IPv6 address
-        return False
+        limits = httpx.Limits(max_connections=1)
+        return httpx.Client(timeout=REQUEST_TIMEOUT_S, limits=limits)
+    except (ValueError, ImportError, OSError) as exc:  # what the environment's settings can cause
+        raise InstallError(
+            f"cannot connect with the proxy and certificate settings of the environment "
+            f"(HTTPS_PROXY, SSL_CERT_FILE and the like): {exc}"
+        ) from exc
 
 
 def _store_body(answer: httpx.Response, staging: Path, length: int) -> None:

@@ -27,7 +27,10 @@ class InstallLock:
         except OSError as exc:
             if exc.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
                 raise UnsafePath(f"{path} is not a regular file. Remove it.") from None
-            raise InstallError(f"cannot open the lock {path}: {exc.strerror}") from exc
+            raise InstallError(
+                f"cannot write to {path.parent}: {exc.strerror} ({path.name}). Choose an output "
+                "in a directory that you may write to."
+            ) from exc
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.verify()

@@ -73,6 +73,12 @@ def prepared_paths(output: str | Path) -> InstallPaths:
         raise InstallError(f"cannot create the directory {final.parent}: {exc.strerror}") from exc
 
 
+def planned_paths(output: str | Path) -> InstallPaths:
+    """As `prepared_paths`, for a look only: nothing is created. Raises `InstallError`."""
+    final = sibling_paths(output).final
+    return InstallPaths(final.parent.resolve() / final.name)
+
+
 def default_output(name: str) -> Path:
     """Where an entry is installed when no output is named.
 
@@ -111,12 +117,6 @@ def check_repo_id(repo: str) -> str:
     if len(parts) != 2 or not all(parts) or ".." in repo or any(c in repo for c in "?#\\\0"):
         raise InstallError(f"{repo!r} is no repository id; it must be '<owner>/<name>'")
     return repo
-
-
-def hub_base(base: str, repo: str, requested: str, commit: str | None = None) -> str:
-    """The base address of a hub repository's files, at the commit once that is known."""
-    revision = quote(commit or requested, safe="")
-    return f"{base.rstrip('/')}/{quote(check_repo_id(repo))}/resolve/{revision}"
 
 
 def file_url(base: str, name: str) -> str:

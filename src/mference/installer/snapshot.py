@@ -78,11 +78,6 @@ class Snapshot:
         return self.entry.model_id if self.entry else UNPINNED_MODEL_ID
 
     @property
-    def repo(self) -> str:
-        """What the installer's checkpoint calls the source."""
-        return self.entry.repo if self.entry else UNPINNED_MODEL_ID
-
-    @property
     def commit(self) -> str:
         """Forty hex digits that name the source's revision."""
         return self.entry.revision if self.entry else self.index_sha256[:40]

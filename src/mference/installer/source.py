@@ -20,6 +20,11 @@ class Source(Protocol):
         """Where the files are, for people."""
         ...
 
+    @property
+    def identity(self) -> str:
+        """What ties saved state to this source and no other."""
+        ...
+
     def size(self, name: str, *, ranged: bool = False) -> int | None:
         """Bytes of a file, None if there is none; `ranged` insists on reads of parts."""
         ...
@@ -54,6 +59,11 @@ class FolderSource:
     def description(self) -> str:
         """The folder."""
         return str(self._folder)
+
+    @property
+    def identity(self) -> str:
+        """The folder's absolute path."""
+        return str(self._folder.absolute())
 
     def size(self, name: str, *, ranged: bool = False) -> int | None:  # noqa: ARG002
         """Bytes of a file, None if there is no regular file of that name."""

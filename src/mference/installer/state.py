@@ -14,6 +14,9 @@ from mference.errors import (
 from mference.installer.lock import InstallLock
 from mference.installer.paths import InstallPaths, prepared_paths
 
+HOW_TO_RESUME = (
+    "Continue it with the same command and --resume, or install(..., resume=True) in Python."
+)
 HOW_TO_DISCARD = (
     "Discard the saved state with 'mference install --discard-partial --output DIR', or "
     "discard_partial in Python, then install again."
@@ -54,11 +57,11 @@ def check_start(paths: InstallPaths, *, overwrite: bool = False, resume: bool = 
         )
         raise StateCorrupt(f"{found.name} exists without {lost.name}. {HOW_TO_DISCARD}")
     if resume and not partial:
-        raise StateMissing(f"there is no unfinished install of {paths.final} to resume")
+        raise _missing(paths)
     if partial and not resume:
         raise StateIncompatible(
             f"an unfinished install of {paths.final} is saved in {paths.partial.name} and must be "
-            f"dealt with first. {HOW_TO_DISCARD}"
+            f"dealt with first. {HOW_TO_RESUME} {HOW_TO_DISCARD}"
         )
 
 
@@ -71,7 +74,7 @@ def discard_partial(output: str | Path) -> None:
     with InstallLock(paths.lock):
         check_kinds(paths)
         if not paths.partial.exists() and not paths.checkpoint.exists():
-            raise StateMissing(f"there is no unfinished install of {paths.final} to discard")
+            raise _missing(paths)
         remove_partial(paths)
 
 
@@ -80,6 +83,12 @@ def remove_partial(paths: InstallPaths) -> None:
     if paths.partial.exists():
         shutil.rmtree(paths.partial)
     paths.checkpoint.unlink(missing_ok=True)
+
+
+def _missing(paths: InstallPaths) -> StateMissing:
+    return StateMissing(
+        f"no resumable install state: there is no unfinished install of {paths.final}"
+    )
 
 
 def _mode(path: Path) -> int | None:

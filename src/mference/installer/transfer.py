@@ -45,6 +45,30 @@ def copy_range(
     return digest.hexdigest()
 
 
+def digest_range(
+    r: Range, root: Path, scratch: int, progress: Callable[[int], None] | None = None
+) -> str:
+    """The digest, as hex, of what the files below `root` hold where a range was written.
+
+    At most `scratch` bytes are in memory. Raises `CheckpointError` if a file is too short, and
+    `OSError`.
+    """
+    digest = RangeDigest(r)
+    for part in r.parts:
+        descriptor = os.open(root / part.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            digest.start(part)
+            for data in blocks(
+                descriptor, part.destination_offset, part.output_size, scratch, part.path
+            ):
+                digest.update(data)
+                if progress:
+                    progress(len(data))
+        finally:
+            os.close(descriptor)
+    return digest.hexdigest()
+
+
 def _copy_part(
     descriptor: int,
     position: int,

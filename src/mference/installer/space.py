@@ -1,0 +1,33 @@
+"""Whether the disk can hold an install."""
+
+import shutil
+from pathlib import Path
+
+from mference.errors import InstallError, NoSpace
+
+
+def required_space(output: int, reused: int, chunk: int, reserve: int) -> int:
+    """Bytes that must be free: what is still to be written, one chunk, and the reserve.
+
+    Raises `InstallError` if the sum is no 64-bit size.
+    """
+    need = output - reused + chunk + reserve
+    if need >= 2**64 or reused > output:
+        raise InstallError(f"{output} bytes of output are no possible size")
+    return need
+
+
+def free_space(folder: Path) -> int:
+    """Bytes free on the disk of a folder, or of the first folder above it that exists."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def check_space(required: int, available: int, where: Path) -> None:
+    """Raise `NoSpace`, with the shortfall, if fewer bytes are available than required."""
+    if available < required:
+        raise NoSpace(
+            f"{where} has {available} bytes free, the install needs {required}: "
+            f"{required - available} more. Free some space, or choose another output."
+        )
