@@ -149,24 +149,68 @@ inline void multiply(Matrix m, int bits, int group, bool words, int cols, int ro
 #define TILE_SCRATCH (kTileTokens * kTileRows)
 
 template <int kWidth>
-inline void stage_weights(device const ushort* codes_at, bool words, float scale, float bias,
-                          threadgroup half* to) {
+inline void expand_codes(device const ushort* codes_at, bool words, float scale, float bias,
+                         thread half* weights) {
   constexpr int kPerWord = 16 / kWidth;
   ushort codes[kWidth];
   load_codes<kWidth>(codes_at, words, codes);
   UNROLL
   for (int i = 0; i < COLUMNS; ++i) {
     const ushort code = (codes[i / kPerWord] >> (kWidth * (i % kPerWord))) & ((1 << kWidth) - 1);
-    to[i / 8 * 64 + i % 8] = half(fma(scale, float(code), bias));
+    weights[i] = half(fma(scale, float(code), bias));
   }
 }
 
+// COLUMNS weights of a row from `column` on, which is a multiple of COLUMNS.
+inline void expand(Matrix row, int bits, int group, bool words, int column, thread half* weights) {
+  device const ushort* codes = row.weight + column * bits / 16;
+  const float scale = bf16(row.scales[column / group]);
+  const float bias = bf16(row.biases[column / group]);
+  if (bits == 4) {
+    expand_codes<4>(codes, words, scale, bias, weights);
+  } else if (bits == 8) {
+    expand_codes<8>(codes, words, scale, bias, weights);
+  } else {
+    expand_codes<2>(codes, words, scale, bias, weights);
+  }
+}
+
+// Eight activations, times their norm's weight if there is a norm; their sum of squares before that.
+inline float load_activations(device const float* x, device const ushort* norm, thread float* own) {
+  const float4 low = *(device const float4*)x, high = *(device const float4*)(x + 4);
+  UNROLL
+  for (int i = 0; i < 4; ++i) {
+    own[i] = kNorm ? low[i] * bf16(norm[i]) : low[i];
+    own[i + 4] = kNorm ? high[i] * bf16(norm[i + 4]) : high[i];
+  }
+  return kNorm ? dot(low, low) + dot(high, high) : 0.0f;
+}
+
+// 1 / sqrt(mean(x^2) + eps) of each row, from the squares of the four threads that loaded it.
+inline void finish_factors(float squares, int cols, float eps, uint thread_index,
+                           threadgroup float* factors) {
+  if (!kNorm) return;
+  squares += simd_shuffle_xor(squares, 1);
+  squares += simd_shuffle_xor(squares, 2);
+  if (thread_index % 4 == 0) factors[thread_index / 4] = rsqrt(squares / float(cols) + eps);
+}
+
+#include "tensor.h"
+
 // scratch[t * kTileRows + n] = x row t times weight row n. Each thread names the row of weights
 // that it stages (thread / 2 of the tile) and the row of activations that it stages (thread / 4).
-// With a norm, as in multiply_rows.
+// With a norm, x is multiplied by its weight and factors[t] is what the sums still lack.
 inline void multiply_tile(Matrix row, int bits, int group, bool words, int cols,
-                          device const float* x, device const ushort* norm, float eps, uint thread_index,
-                          uint simdgroup, threadgroup float* scratch, threadgroup float* factors) {
+                          device const float* x, device const ushort* norm, float eps,
+                          uint thread_index, uint simdgroup, threadgroup float* scratch,
+                          threadgroup float* factors) {
+#if defined(__HAVE_TENSOR__)
+  if (kTensor) {
+    multiply_tile_tensor(row, bits, group, words, cols, x, norm, eps, thread_index, scratch,
+                         factors);
+    return;
+  }
+#endif
   threadgroup float* xs = scratch;
   threadgroup half* ws = (threadgroup half*)(scratch + kTileTokens * TILE_COLUMNS);
   simdgroup_float8x8 sums[2][4];
@@ -183,29 +227,19 @@ inline void multiply_tile(Matrix row, int bits, int group, bool words, int cols,
   float squares = 0.0f;
 
   for (int c = 0; c < cols; c += TILE_COLUMNS) {
-    const int column = c + n_column;
-    device const ushort* codes = row.weight + column * bits / 16;
-    const float scale = bf16(row.scales[column / group]);
-    const float bias = bf16(row.biases[column / group]);
-    const int x_column = c + t_block * 8;
-    float4 low = *(device const float4*)(x + x_column);
-    float4 high = *(device const float4*)(x + x_column + 4);
-    if (kNorm) {
-      squares += dot(low, low) + dot(high, high);
-      device const ushort* w = norm + x_column;
-      low = low * float4(bf16(w[0]), bf16(w[1]), bf16(w[2]), bf16(w[3]));
-      high = high * float4(bf16(w[4]), bf16(w[5]), bf16(w[6]), bf16(w[7]));
-    }
+    // Loads and conversions overlap the products of the tile before.
+    half weights[COLUMNS];
+    expand(row, bits, group, words, c + n_column, weights);
+    float own[8];
+    squares += load_activations(x + c + t_block * 8, norm + c + t_block * 8, own);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (bits == 4) {
-      stage_weights<4>(codes, words, scale, bias, w_to);
-    } else if (bits == 8) {
-      stage_weights<8>(codes, words, scale, bias, w_to);
-    } else {
-      stage_weights<2>(codes, words, scale, bias, w_to);
+    UNROLL
+    for (int i = 0; i < COLUMNS; i += 4) {
+      *(threadgroup half4*)(w_to + i / 8 * 64 + i % 8) =
+          half4(weights[i], weights[i + 1], weights[i + 2], weights[i + 3]);
     }
-    *(threadgroup float4*)x_to = low;
-    *(threadgroup float4*)(x_to + 4) = high;
+    *(threadgroup float4*)x_to = float4(own[0], own[1], own[2], own[3]);
+    *(threadgroup float4*)(x_to + 4) = float4(own[4], own[5], own[6], own[7]);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     UNROLL
     for (int k = 0; k < TILE_BLOCKS; ++k) {
@@ -237,11 +271,7 @@ inline void multiply_tile(Matrix row, int bits, int group, bool words, int cols,
                       kTileRows);
     }
   }
-  if (kNorm) {
-    squares += simd_shuffle_xor(squares, 1);
-    squares += simd_shuffle_xor(squares, 2);
-    if (t_block == 0) factors[t] = rsqrt(squares / float(cols) + eps);
-  }
+  finish_factors(squares, cols, eps, thread_index, factors);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 

@@ -22,6 +22,7 @@ constant int kSilu [[function_constant(8)]];      // the activation is SiLU inst
 constant int kHalfCache [[function_constant(9)]];  // keys and values are float16 instead of float32
 
 constant int kHeadChunks [[function_constant(10)]];  // of 128 dimensions of a head: 1, 2, 4, 8
+constant int kTensor [[function_constant(11)]];  // tiles multiply by matmul2d, see tensor.h
 
 // Arrays of a thread stay in registers only where every index is known: loops over them unroll.
 #define UNROLL _Pragma("clang loop unroll(full)")

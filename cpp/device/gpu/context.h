@@ -24,10 +24,11 @@ struct Constants {
   int32_t silu = 0;
   int32_t half_cache = 0;
   int32_t head_chunks = 1;
+  int32_t tensor = 0;
 
   std::vector<int32_t> list() const {
-    return {bits, group,       words, up_bits,    up_group,   up_words,
-            norm, many_tokens, silu,  half_cache, head_chunks};
+    return {bits, group,       words, up_bits,    up_group,    up_words,
+            norm, many_tokens, silu,  half_cache, head_chunks, tensor};
   }
 };
 
@@ -81,7 +82,8 @@ class Context {
   View faults() const { return {faults_.get(), 0, faults_->size()}; }
   // The fault that a kernel raised, and no longer; null if there is none.
   std::exception_ptr take_fault();
-  const Traits& traits() const { return gpu_.traits(); }
+  // Whether a product uses the GPU's matrix units, as a function constant.
+  int32_t tensor(bool tiles) const { return tiles && gpu_.traits().tensor_ops ? 1 : 0; }
 
   template <class Arguments>
   void launch(const char* kernel, const Constants& constants, std::initializer_list<View> views,

@@ -98,6 +98,7 @@ class Routed {
     set(constants, format_of(group, shape_.gate, shape_.width, shape_.hidden));
     set_up(constants, format_of(group, shape_.up, shape_.width, shape_.hidden));
     constants.many_tokens = many ? 1 : 0;
+    constants.tensor = context_.tensor(tiles);
     constants.silu = is_silu(shape_.activation);
     context_.launch(
         tiles ? "routed_gated_tiles" : "routed_gated", constants,
@@ -109,6 +110,7 @@ class Routed {
     Constants down;
     set(down, format_of(group, shape_.down, shape_.hidden, shape_.width));
     down.many_tokens = constants.many_tokens;
+    down.tensor = constants.tensor;
     context_.launch(
         tiles ? "routed_down_tiles" : "routed_down", down,
         {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], h_, op_.pairs, out_}, a,
@@ -133,6 +135,7 @@ void encode(const SharedExpert& op, Context& context) {
   set(constants, format_of(op.gate));
   set_up(constants, format_of(op.up));
   constants.many_tokens = many ? 1 : 0;
+  constants.tensor = context.tensor(tiles);
   constants.silu = is_silu(op.activation);
   const GatedArguments arguments{op.gate.cols, op.gate.rows, op.rows};
   context.launch(tiles ? "gated_tiles" : "gated", constants,

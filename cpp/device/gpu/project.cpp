@@ -36,11 +36,11 @@ void encode(const Product& product, Context& context) {
   set(constants, format_of(w));
   constants.norm = product.norm ? 1 : 0;
   constants.many_tokens = shape.many ? 1 : 0;
+  constants.tensor = context.tensor(shape.tiles);
   const ProjectArguments arguments{w.cols, w.rows, product.rows, product.eps, product.softcap};
   const View x = vectors(product.x, "the input of a product");
-  const char* tiles = context.traits().tensor_ops ? "project_tensor" : "project_tiles";
   context.launch(
-      shape.tiles ? tiles : "project", constants,
+      shape.tiles ? "project_tiles" : "project", constants,
       {x, product.norm ? product.norm : x, w.weight, w.scales, w.biases, product.out}, arguments,
       grid_of(blocks(w.rows, shape.tiles ? kTileRows : kGemvBlock), product.rows, shape));
 }
@@ -82,6 +82,7 @@ void encode(const NormQkv& op, Context& context) {
     set(constants, format);
     constants.norm = 1;
     constants.many_tokens = shape.many ? 1 : 0;
+    constants.tensor = context.tensor(shape.tiles);
     const Affine &q = *bound[0].matrix, &k = *bound[1].matrix, &v = *bound[2].matrix;
     context.launch(shape.tiles ? "norm_qkv_tiles" : "norm_qkv", constants,
                    {x, op.norm, q.weight, q.scales, q.biases, k.weight, k.scales, k.biases,
