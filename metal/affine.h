@@ -43,10 +43,10 @@ inline void load_codes(device const ushort* from, bool words, thread ushort* cod
 
 // ---- few rows of activations ----
 
-// For kGemvRows rows of `m` from `row` and kTokens rows of activations: sums[r * kTokens + t] = row r
-// times x[t], reduced over the simdgroup. With a norm, x is multiplied by its weight first and the
-// sums by 1 / sqrt(mean(x^2) + eps), so the norm costs no pass of its own. Rows from `rows` on repeat
-// the last one.
+// For kGemvRows rows of `m` from `row` and kTokens rows of activations: sums[r * kTokens + t] is
+// row r times x[t], reduced over the simdgroup. With a norm, x is multiplied by its weight first
+// and the sums by 1 / sqrt(mean(x^2) + eps), so the norm costs no pass of its own. Rows from
+// `rows` on repeat the last one.
 template <int kWidth, int kTokens>
 inline void multiply_rows(Matrix m, int group, bool words, int cols, int row, int rows,
                           device const float* thread* x, device const ushort* norm, float eps,
@@ -127,8 +127,8 @@ inline void multiply_rows(Matrix m, int group, bool words, int cols, int row, in
 
 template <int kTokens>
 inline void multiply(Matrix m, int bits, int group, bool words, int cols, int row, int rows,
-                     device const float* thread* x, device const ushort* norm, float eps,
-                     uint lane, thread float* sums) {
+                     device const float* thread* x, device const ushort* norm, float eps, uint lane,
+                     thread float* sums) {
   if (bits == 4) {
     multiply_rows<4, kTokens>(m, group, words, cols, row, rows, x, norm, eps, lane, sums);
   } else if (bits == 8) {
@@ -140,9 +140,9 @@ inline void multiply(Matrix m, int bits, int group, bool words, int cols, int ro
 
 // ---- many rows of activations ----
 
-// kTileTokens rows of activations by kTileRows rows of weights in kTileThreads threads, 32 columns at
-// a time. Weights are expanded to float16, activations stay float32 (their range exceeds float16),
-// sums are float32. Both tiles are stored as 8 x 8 blocks, each contiguous.
+// kTileTokens rows of activations by kTileRows rows of weights in kTileThreads threads, 32 columns
+// at a time. Weights are expanded to float16, activations stay float32 (their range exceeds
+// float16), sums are float32. Both tiles are stored as 8 x 8 blocks, each contiguous.
 #define TILE_COLUMNS 32
 #define TILE_BLOCKS (TILE_COLUMNS / 8)
 // Floats of the one threadgroup array: both tiles, and later the sums in their place.
@@ -175,7 +175,7 @@ inline void expand(Matrix row, int bits, int group, bool words, int column, thre
   }
 }
 
-// Eight activations, times their norm's weight if there is a norm; their sum of squares before that.
+// Eight activations, times their norm's weight if there is a norm; returns their sum of squares.
 inline float load_activations(device const float* x, device const ushort* norm, thread float* own) {
   const float4 low = *(device const float4*)x, high = *(device const float4*)(x + 4);
   UNROLL

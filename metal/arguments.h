@@ -1,5 +1,5 @@
-// The constants of each kernel, laid out the same for the Metal compiler and for C++. Every field has
-// four bytes. Sizes count elements unless a name says bytes.
+// The constants of each kernel, laid out the same for the Metal compiler and for C++. Every field
+// has four bytes. Offsets of parts count bytes, all else counts elements.
 #pragma once
 
 #if !defined(__METAL_VERSION__)
@@ -21,6 +21,7 @@ enum Geometry {
   kRowThreads = 512,  // of a threadgroup that owns a row of the hidden state
   kRowValues = 16,    // of that row, a thread: hidden sizes up to 8192
   kHeadBlock = 256,   // rows of the table in one threadgroup of HeadArgmax
+  kMaxSplits = 64,    // of the positions of all rows of split attention together
   kHeadPairs = 2,     // query heads that a simdgroup of split attention serves
   kTileQueries = 8,   // of an attention tile
   kSortBlock = 2048,  // candidates sorted in one threadgroup
@@ -71,8 +72,8 @@ struct RoutedArguments {
   int32_t hidden;
   int32_t width;
   int32_t k;
-  int32_t pairs;       // rows * k: pairs lie below
-  int32_t accumulate;  // down writes rows of the tile instead of rows of the pairs
+  int32_t pairs;               // rows * k: pairs lie below
+  int32_t accumulate;          // down writes rows of the tile instead of rows of the pairs
   int32_t first[kMaxExperts];  // of an expert's pairs, in the operation's list
   int32_t count[kMaxExperts];
   int32_t start[kMaxExperts];  // of an expert's pairs, in the tile

@@ -16,8 +16,8 @@ kernel void qkv_epilogue(device float* q [[buffer(0)]], device const float* k [[
                          device const float* v [[buffer(2)]],
                          device const ushort* q_norm [[buffer(3)]],
                          device const ushort* k_norm [[buffer(4)]],
-                         device const float* rope [[buffer(5)]],
-                         device uchar* keys [[buffer(6)]], device uchar* values [[buffer(7)]],
+                         device const float* rope [[buffer(5)]], device uchar* keys [[buffer(6)]],
+                         device uchar* values [[buffer(7)]],
                          constant EpilogueArguments& a [[buffer(8)]],
                          uint3 block [[threadgroup_position_in_grid]],
                          uint lane [[thread_index_in_simdgroup]]) {
@@ -73,6 +73,8 @@ kernel void qkv_epilogue(device float* q [[buffer(0)]], device const float* k [[
 
 // Four of the floats that a lane holds of each head: dimensions 4 * lane + 128 * chunk and on.
 #define HEAD_CHUNKS 8
+// Positions whose keys are loaded before the first score is needed.
+#define SPLIT_STEP 4
 
 inline int first_position(constant AttentionArguments& a, int row) {
   return a.window > 0 ? max(0, a.position + row + 1 - a.window) : 0;
@@ -86,20 +88,17 @@ inline float4 cached(device const uchar* cache, ulong element) {
   return *(device const float4*)((device const float*)cache + element);
 }
 
-// The softmax average over one split of a row's positions: partial[(row, head, split)] = {average
-// times its sum [dim], maximum, sum}. A simdgroup serves kHeadPairs heads that read one KV head; those of a
-// threadgroup read the same keys and values.
+// The softmax average over one split of a row's positions: partial[(row, head, split)] = {sum of
+// weighted values [dim], largest score, sum of weights}. A simdgroup serves kHeadPairs heads that
+// read one KV head; those of a threadgroup read the same keys and values.
 // Grid: (splits, kv_heads, rows); 32 threads for each kHeadPairs of the heads that share a KV head.
 // Offsets: q and partials 16 bytes, the cache 4 elements; dim is a multiple of 16 up to 1024.
 // Constants: kHalfCache, kHeadChunks.
-kernel void attention_split(device const float* q [[buffer(0)]],
-                            device const uchar* keys [[buffer(1)]],
-                            device const uchar* values [[buffer(2)]],
-                            device float* partials [[buffer(3)]],
-                            constant AttentionArguments& a [[buffer(4)]],
-                            uint3 block [[threadgroup_position_in_grid]],
-                            uint simdgroup [[simdgroup_index_in_threadgroup]],
-                            uint lane [[thread_index_in_simdgroup]]) {
+kernel void attention_split(
+    device const float* q [[buffer(0)]], device const uchar* keys [[buffer(1)]],
+    device const uchar* values [[buffer(2)]], device float* partials [[buffer(3)]],
+    constant AttentionArguments& a [[buffer(4)]], uint3 block [[threadgroup_position_in_grid]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   const int row = int(block.z), kv = int(block.y), split = int(block.x);
   const int shared = a.heads / a.kv_heads;
   const int begin = first_position(a, row) + split * a.length;
@@ -123,36 +122,57 @@ kernel void attention_split(device const float* q [[buffer(0)]],
       }
     }
   }
-  for (int p = begin; p < end; ++p) {
-    const ulong at = (ulong(uint(p) % uint(a.capacity)) * a.kv_heads + kv) * a.dim;
-    float score[kHeadPairs];
+  for (int p = begin; p < end; p += SPLIT_STEP) {
+    ulong at[SPLIT_STEP];
+    float score[SPLIT_STEP][kHeadPairs];
     UNROLL
-    for (int h = 0; h < kHeadPairs; ++h) score[h] = 0.0f;
+    for (int i = 0; i < SPLIT_STEP; ++i) {
+      at[i] = (ulong(uint(min(p + i, end - 1)) % uint(a.capacity)) * a.kv_heads + kv) * a.dim;
+      UNROLL
+      for (int h = 0; h < kHeadPairs; ++h) score[i][h] = 0.0f;
+    }
     UNROLL
     for (int j = 0; j < kHeadChunks; ++j) {
       const int d = j * 128 + int(lane) * 4;
       if (d >= a.dim) continue;
-      const float4 key = cached(keys, at + d);
       UNROLL
-      for (int h = 0; h < kHeadPairs; ++h) score[h] += dot(query[h][j], key);
+      for (int i = 0; i < SPLIT_STEP; ++i) {
+        const float4 key = cached(keys, at[i] + d);
+        UNROLL
+        for (int h = 0; h < kHeadPairs; ++h) score[i][h] += dot(query[h][j], key);
+      }
     }
-    float keep[kHeadPairs], share[kHeadPairs];
+    float keep[kHeadPairs];
     UNROLL
     for (int h = 0; h < kHeadPairs; ++h) {
-      const float s = simd_sum(score[h]);
-      const float higher = max(top[h], s);
+      float higher = top[h];
+      UNROLL
+      for (int i = 0; i < SPLIT_STEP; ++i) {
+        const float s = simd_sum(score[i][h]);
+        score[i][h] = p + i < end ? s : LOWEST_SCORE;
+        higher = max(higher, score[i][h]);
+      }
       keep[h] = precise::exp(top[h] - higher);
-      share[h] = precise::exp(s - higher);
-      weight[h] = weight[h] * keep[h] + share[h];
+      weight[h] *= keep[h];
       top[h] = higher;
+      UNROLL
+      for (int i = 0; i < SPLIT_STEP; ++i) {
+        score[i][h] = p + i < end ? precise::exp(score[i][h] - higher) : 0.0f;
+        weight[h] += score[i][h];
+      }
     }
     UNROLL
     for (int j = 0; j < kHeadChunks; ++j) {
       const int d = j * 128 + int(lane) * 4;
       if (d >= a.dim) continue;
-      const float4 value = cached(values, at + d);
       UNROLL
-      for (int h = 0; h < kHeadPairs; ++h) sum[h][j] = sum[h][j] * keep[h] + value * share[h];
+      for (int h = 0; h < kHeadPairs; ++h) sum[h][j] = sum[h][j] * keep[h];
+      UNROLL
+      for (int i = 0; i < SPLIT_STEP; ++i) {
+        const float4 value = cached(values, at[i] + d);
+        UNROLL
+        for (int h = 0; h < kHeadPairs; ++h) sum[h][j] += value * score[i][h];
+      }
     }
   }
   UNROLL
@@ -172,7 +192,7 @@ kernel void attention_split(device const float* q [[buffer(0)]],
   }
 }
 
-// out[row, head] = the merged splits.
+// out[row, head] = the merged splits, at most kMaxSplits.
 // Grid: (heads, rows); 128 threads. Offsets: 4 bytes.
 kernel void attention_merge(device const float* partials [[buffer(0)]],
                             device float* out [[buffer(1)]],
@@ -180,6 +200,7 @@ kernel void attention_merge(device const float* partials [[buffer(0)]],
                             uint3 block [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]],
                             uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float shares[kMaxSplits];
   const ulong own = ulong(block.y) * a.heads + block.x;
   const int stride = a.dim + 4;
   device const float* from = partials + own * a.splits * stride;
@@ -188,14 +209,15 @@ kernel void attention_merge(device const float* partials [[buffer(0)]],
   top = simd_max(top);
   float total = 0.0f;
   for (int s = int(lane); s < a.splits; s += kLanes) {
-    total += from[s * stride + a.dim + 1] * precise::exp(from[s * stride + a.dim] - top);
+    const float share = precise::exp(from[s * stride + a.dim] - top);
+    total += from[s * stride + a.dim + 1] * share;
+    if (thread_index == lane) shares[s] = share;
   }
   total = simd_sum(total);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
   for (int d = int(thread_index); d < a.dim; d += 128) {
     float sum = 0.0f;
-    for (int s = 0; s < a.splits; ++s) {
-      sum = fma(from[s * stride + d], precise::exp(from[s * stride + a.dim] - top), sum);
-    }
+    for (int s = 0; s < a.splits; ++s) sum = fma(from[s * stride + d], shares[s], sum);
     out[own * a.dim + d] = sum / total;
   }
 }
@@ -204,11 +226,11 @@ kernel void attention_merge(device const float* partials [[buffer(0)]],
 
 // kTileQueries queries that read one KV head, that is kTileQueries / shared rows by their shared
 // heads, over all their positions in blocks of 32. Simdgroup s computes the scores of positions 8 s
-// to 8 s + 7 of a block, then a quarter of the dimensions of the averages. Positions that a query may
-// not see get weight 0, so their values must be finite.
+// to 8 s + 7 of a block, then a quarter of the dimensions of the averages. Positions that a query
+// may not see get weight 0, so their values must be finite.
 // Grid: (kv_heads, rows / (kTileQueries / shared)); 128 threads. Dynamic threadgroup memory:
-// kTileQueries * dim floats. Offsets: q and out 16 bytes, the cache 8 elements. dim is a multiple of
-// 32 up to 512, capacity of 8, shared divides kTileQueries. Constants: kHalfCache.
+// kTileQueries * dim floats. Offsets: q and out 16 bytes, the cache 8 elements. dim is a multiple
+// of 32 up to 512, capacity of 8, shared divides kTileQueries. Constants: kHalfCache.
 #define BLOCK_POSITIONS 32
 #define TILE_DIMS 16  // 8 x 8 matrices of a simdgroup's averages: dim / 4 / 8
 
@@ -246,16 +268,12 @@ inline void average_block(device const T* values, ulong stride, int matrices,
   }
 }
 
-kernel void attention_tiles(device const float* q [[buffer(0)]],
-                            device const uchar* keys [[buffer(1)]],
-                            device const uchar* values [[buffer(2)]],
-                            device float* out [[buffer(3)]],
-                            constant AttentionArguments& a [[buffer(4)]],
-                            threadgroup float* queries [[threadgroup(0)]],
-                            uint3 block [[threadgroup_position_in_grid]],
-                            uint thread_index [[thread_index_in_threadgroup]],
-                            uint simdgroup [[simdgroup_index_in_threadgroup]],
-                            uint lane [[thread_index_in_simdgroup]]) {
+kernel void attention_tiles(
+    device const float* q [[buffer(0)]], device const uchar* keys [[buffer(1)]],
+    device const uchar* values [[buffer(2)]], device float* out [[buffer(3)]],
+    constant AttentionArguments& a [[buffer(4)]], threadgroup float* queries [[threadgroup(0)]],
+    uint3 block [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float scores[kTileQueries * BLOCK_POSITIONS];
   threadgroup float weights[kTileQueries * BLOCK_POSITIONS];
   threadgroup float diagonal[64];  // what each query keeps of its average so far
@@ -288,8 +306,8 @@ kernel void attention_tiles(device const float* q [[buffer(0)]],
   const int end = a.position + last_row + 1;
   const ulong stride = ulong(a.kv_heads) * a.dim;
   for (int p = begin; p < end; p += BLOCK_POSITIONS) {
-    const ulong own = ulong(uint(p + 8 * int(simdgroup)) % uint(a.capacity)) * stride +
-                      ulong(kv) * a.dim;
+    const ulong own =
+        ulong(uint(p + 8 * int(simdgroup)) % uint(a.capacity)) * stride + ulong(kv) * a.dim;
     if (kHalfCache) {
       score_block((device const half*)keys + own, stride, a.dim / 8, queries,
                   scores + 8 * simdgroup);

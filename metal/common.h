@@ -8,21 +8,30 @@
 
 using namespace metal;
 
-// Set by the launches; a kernel reads those that its comment names. The indices are one list for the
-// whole library.
-constant int kBits [[function_constant(0)]];      // of the codes of the (first) matrix: 2, 4, 8
-constant int kGroup [[function_constant(1)]];     // columns that share a scale: 32, 64, 128
-constant int kWords [[function_constant(2)]];     // weights lie at multiples of 4 bytes, not of 2
-constant int kUpBits [[function_constant(3)]];    // the same of the second matrix of a pair
+// Set by the launches; a kernel reads those that its comment names. The indices are one list for
+// the whole library.
+
+// Bits of a code of the (first) matrix: 2, 4 or 8. Columns that share a scale: 32, 64 or 128.
+// Whether weights lie at multiples of 4 bytes, and not only of 2.
+constant int kBits [[function_constant(0)]];
+constant int kGroup [[function_constant(1)]];
+constant int kWords [[function_constant(2)]];
+// The same of the second matrix of a pair.
+constant int kUpBits [[function_constant(3)]];
 constant int kUpGroup [[function_constant(4)]];
 constant int kUpWords [[function_constant(5)]];
-constant int kNorm [[function_constant(6)]];      // x is normalized by a weight first
-constant int kManyTokens [[function_constant(7)]];  // kGemvTokens rows of x at a time instead of one
-constant int kSilu [[function_constant(8)]];      // the activation is SiLU instead of tanh-GELU
-constant int kHalfCache [[function_constant(9)]];  // keys and values are float16 instead of float32
-
-constant int kHeadChunks [[function_constant(10)]];  // of 128 dimensions of a head: 1, 2, 4, 8
-constant int kTensor [[function_constant(11)]];  // tiles multiply by matmul2d, see tensor.h
+// Whether x is normalized by a weight first.
+constant int kNorm [[function_constant(6)]];
+// Whether a simdgroup takes kGemvTokens rows of x at a time, and not one.
+constant int kManyTokens [[function_constant(7)]];
+// Whether the activation is SiLU, and not tanh-GELU.
+constant int kSilu [[function_constant(8)]];
+// Whether keys and values are float16, and not float32.
+constant int kHalfCache [[function_constant(9)]];
+// Chunks of 128 dimensions that cover a head: 1, 2, 4 or 8.
+constant int kHeadChunks [[function_constant(10)]];
+// Whether tiles multiply by matmul2d, see tensor.h.
+constant int kTensor [[function_constant(11)]];
 
 // Arrays of a thread stay in registers only where every index is known: loops over them unroll.
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -60,8 +69,8 @@ inline void raise(device int* faults, int fault, int value, int limit) {
 
 // The sum over a threadgroup, in every thread. `shared` holds one float a simdgroup; all threads
 // call it, and may call it again with the same array.
-inline float threadgroup_sum(float value, threadgroup float* shared, uint simdgroup, uint simdgroups,
-                             uint lane) {
+inline float threadgroup_sum(float value, threadgroup float* shared, uint simdgroup,
+                             uint simdgroups, uint lane) {
   const float part = simd_sum(value);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (lane == 0) shared[simdgroup] = part;

@@ -1,10 +1,10 @@
 // Embedding rows, and zeros.
 #include "affine.h"
 
-// out[r] = row tokens[r] of the table, times scale. A token outside the table raises kFaultToken and
-// gives row 0.
-// Grid: (cols / 16 / 64, rows); 64 threads of 16 columns each. Offsets: table even, tokens and out 4
-// bytes. Constants: kBits, kGroup.
+// out[r] = row tokens[r] of the table, times scale. A token outside the table raises kFaultToken
+// and gives row 0.
+// Grid: (cols / 16 / 64, rows); 64 threads of 16 columns each. Offsets: table even, tokens and out
+// 4 bytes. Constants: kBits, kGroup.
 kernel void embed_rows(device const ushort* weight [[buffer(0)]],
                        device const ushort* scales [[buffer(1)]],
                        device const ushort* biases [[buffer(2)]],

@@ -3,7 +3,8 @@
 
 // ---- phase 1: gate and up ----
 
-// h[t, n] = act(gate[n] . x[t]) * (up[n] . x[t]) for kGemvRows rows from `row` and `count` rows of h.
+// h[t, n] = act(gate[n] . x[t]) * (up[n] . x[t]) for kGemvRows rows n from `row` and `count` rows
+// of h.
 template <int kTokens>
 inline void gated_rows(device const float* thread* x, Matrix gate, Matrix up, device float* h,
                        int cols, int rows, int row, int count, uint lane) {
@@ -31,8 +32,8 @@ inline Matrix gated_row(Matrix gate, Matrix up, bool second, int cols, int rows,
 }
 
 // Writes act(gate) * up of a finished tile to `count` rows of h.
-inline void write_gated(threadgroup const float* tile, device float* h, int rows, int row, int count,
-                        uint thread_index) {
+inline void write_gated(threadgroup const float* tile, device float* h, int rows, int row,
+                        int count, uint thread_index) {
   for (int i = int(thread_index); i < kTileTokens * kTileRows / 2; i += kTileThreads) {
     const int t = i / (kTileRows / 2), n = i % (kTileRows / 2);
     if (t >= count || row + n >= rows) continue;
@@ -42,19 +43,16 @@ inline void write_gated(threadgroup const float* tile, device float* h, int rows
 }
 
 // The shared expert's first phase.
-// Grid: (rows / kGemvBlock, tokens / kGemvTokens or tokens); kGemvSimdgroups * 32 threads. x lies at
-// 16 bytes, h at 4, weights at even offsets. Constants: kBits, kGroup, kWords of gate and kUp...
+// Grid: (rows / kGemvBlock, tokens / kGemvTokens or tokens); kGemvSimdgroups * 32 threads. x lies
+// at 16 bytes, h at 4, weights at even offsets. Constants: kBits, kGroup, kWords of gate and kUp...
 // of up, kManyTokens, kSilu; kNorm is 0.
-kernel void gated(device const float* x [[buffer(0)]], device const ushort* gate [[buffer(1)]],
-                  device const ushort* gate_scales [[buffer(2)]],
-                  device const ushort* gate_biases [[buffer(3)]],
-                  device const ushort* up [[buffer(4)]],
-                  device const ushort* up_scales [[buffer(5)]],
-                  device const ushort* up_biases [[buffer(6)]], device float* h [[buffer(7)]],
-                  constant GatedArguments& a [[buffer(8)]],
-                  uint3 block [[threadgroup_position_in_grid]],
-                  uint simdgroup [[simdgroup_index_in_threadgroup]],
-                  uint lane [[thread_index_in_simdgroup]]) {
+kernel void gated(
+    device const float* x [[buffer(0)]], device const ushort* gate [[buffer(1)]],
+    device const ushort* gate_scales [[buffer(2)]], device const ushort* gate_biases [[buffer(3)]],
+    device const ushort* up [[buffer(4)]], device const ushort* up_scales [[buffer(5)]],
+    device const ushort* up_biases [[buffer(6)]], device float* h [[buffer(7)]],
+    constant GatedArguments& a [[buffer(8)]], uint3 block [[threadgroup_position_in_grid]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   Matrix g, u;
   g.weight = gate;
   g.scales = gate_scales;
@@ -79,16 +77,14 @@ kernel void gated(device const float* x [[buffer(0)]], device const ushort* gate
 
 // The same for many tokens.
 // Grid: (rows / (kTileRows / 2), tokens / kTileTokens); kTileThreads threads.
-kernel void gated_tiles(device const float* x [[buffer(0)]], device const ushort* gate [[buffer(1)]],
-                        device const ushort* gate_scales [[buffer(2)]],
-                        device const ushort* gate_biases [[buffer(3)]],
-                        device const ushort* up [[buffer(4)]],
-                        device const ushort* up_scales [[buffer(5)]],
-                        device const ushort* up_biases [[buffer(6)]], device float* h [[buffer(7)]],
-                        constant GatedArguments& a [[buffer(8)]],
-                        uint3 block [[threadgroup_position_in_grid]],
-                        uint simdgroup [[simdgroup_index_in_threadgroup]],
-                        uint thread_index [[thread_index_in_threadgroup]]) {
+kernel void gated_tiles(
+    device const float* x [[buffer(0)]], device const ushort* gate [[buffer(1)]],
+    device const ushort* gate_scales [[buffer(2)]], device const ushort* gate_biases [[buffer(3)]],
+    device const ushort* up [[buffer(4)]], device const ushort* up_scales [[buffer(5)]],
+    device const ushort* up_biases [[buffer(6)]], device float* h [[buffer(7)]],
+    constant GatedArguments& a [[buffer(8)]], uint3 block [[threadgroup_position_in_grid]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float scratch[TILE_SCRATCH];
   threadgroup float factors[kTileTokens];
   Matrix g, u;
@@ -115,14 +111,22 @@ inline device const uchar* blob_of(uint expert, device const uchar* b0, device c
                                    device const uchar* b4, device const uchar* b5,
                                    device const uchar* b6, device const uchar* b7) {
   switch (expert) {
-    case 0: return b0;
-    case 1: return b1;
-    case 2: return b2;
-    case 3: return b3;
-    case 4: return b4;
-    case 5: return b5;
-    case 6: return b6;
-    default: return b7;
+    case 0:
+      return b0;
+    case 1:
+      return b1;
+    case 2:
+      return b2;
+    case 3:
+      return b3;
+    case 4:
+      return b4;
+    case 5:
+      return b5;
+    case 6:
+      return b6;
+    default:
+      return b7;
   }
 }
 
@@ -132,19 +136,21 @@ inline int pair_at(device const int* pairs, int index, int limit) {
   return uint(pair) < uint(limit) ? pair : 0;
 }
 
-// h[start + i] of each expert's pairs i, from x[pair / k]. A pair outside the rows raises kFaultPair.
+// h[start + i] of each expert's pairs i, from x[pair / k]. A pair outside the rows raises
+// kFaultPair.
 // Grid: (width / kGemvBlock, most pairs of an expert / kGemvTokens or / 1, experts);
 // kGemvSimdgroups * 32 threads. x lies at 16 bytes, the blobs' parts at even offsets. Constants as
 // in gated.
-kernel void routed_gated(
-    device const uchar* b0 [[buffer(0)]], device const uchar* b1 [[buffer(1)]],
-    device const uchar* b2 [[buffer(2)]], device const uchar* b3 [[buffer(3)]],
-    device const uchar* b4 [[buffer(4)]], device const uchar* b5 [[buffer(5)]],
-    device const uchar* b6 [[buffer(6)]], device const uchar* b7 [[buffer(7)]],
-    device const float* x [[buffer(8)]], device const int* pairs [[buffer(9)]],
-    device float* h [[buffer(10)]], device int* faults [[buffer(11)]],
-    constant RoutedArguments& a [[buffer(12)]], uint3 block [[threadgroup_position_in_grid]],
-    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+kernel void routed_gated(device const uchar* b0 [[buffer(0)]], device const uchar* b1 [[buffer(1)]],
+                         device const uchar* b2 [[buffer(2)]], device const uchar* b3 [[buffer(3)]],
+                         device const uchar* b4 [[buffer(4)]], device const uchar* b5 [[buffer(5)]],
+                         device const uchar* b6 [[buffer(6)]], device const uchar* b7 [[buffer(7)]],
+                         device const float* x [[buffer(8)]], device const int* pairs [[buffer(9)]],
+                         device float* h [[buffer(10)]], device int* faults [[buffer(11)]],
+                         constant RoutedArguments& a [[buffer(12)]],
+                         uint3 block [[threadgroup_position_in_grid]],
+                         uint simdgroup [[simdgroup_index_in_threadgroup]],
+                         uint lane [[thread_index_in_simdgroup]]) {
   const uint e = block.z;
   const int step = kManyTokens ? int(kGemvTokens) : 1;
   const int from = int(block.y) * step;
@@ -193,8 +199,8 @@ kernel void routed_gated_tiles(
   const int token = pair_at(pairs, index, a.pairs) / a.k;
   const int row = int(block.x) * (kTileRows / 2);
   const bool second = simdgroup >= 2;
-  multiply_tile(gated_row(part_of(blob, a.gate), part_of(blob, a.up), second, a.hidden, a.width, row,
-                          thread_index),
+  multiply_tile(gated_row(part_of(blob, a.gate), part_of(blob, a.up), second, a.hidden, a.width,
+                          row, thread_index),
                 second ? kUpBits : kBits, second ? kUpGroup : kGroup, second ? kUpWords : kWords,
                 a.hidden, x + ulong(token) * a.hidden, (device const ushort*)0, 0.0f, thread_index,
                 simdgroup, scratch, factors);
@@ -210,8 +216,8 @@ inline ulong output_row(constant RoutedArguments& a, device const int* pairs, ui
 
 template <int kTokens>
 inline void down_rows(device const float* h, Matrix down, device const int* pairs,
-                      device float* out, constant RoutedArguments& a, uint expert, int from, int row,
-                      uint lane) {
+                      device float* out, constant RoutedArguments& a, uint expert, int from,
+                      int row, uint lane) {
   const int count = min(kTokens, a.count[expert] - from);
   if (count <= 0 || row >= a.hidden) return;
   device const float* own[kTokens];
@@ -234,15 +240,16 @@ inline void down_rows(device const float* h, Matrix down, device const int* pair
 // Grid: (hidden / kGemvBlock, most pairs of an expert / kGemvTokens or / 1, experts);
 // kGemvSimdgroups * 32 threads. Buffers as above with h read and out in place of the faults.
 // Constants: kBits, kGroup, kWords of down, kManyTokens; kNorm is 0.
-kernel void routed_down(
-    device const uchar* b0 [[buffer(0)]], device const uchar* b1 [[buffer(1)]],
-    device const uchar* b2 [[buffer(2)]], device const uchar* b3 [[buffer(3)]],
-    device const uchar* b4 [[buffer(4)]], device const uchar* b5 [[buffer(5)]],
-    device const uchar* b6 [[buffer(6)]], device const uchar* b7 [[buffer(7)]],
-    device const float* h [[buffer(8)]], device const int* pairs [[buffer(9)]],
-    device float* out [[buffer(10)]], constant RoutedArguments& a [[buffer(11)]],
-    uint3 block [[threadgroup_position_in_grid]],
-    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+kernel void routed_down(device const uchar* b0 [[buffer(0)]], device const uchar* b1 [[buffer(1)]],
+                        device const uchar* b2 [[buffer(2)]], device const uchar* b3 [[buffer(3)]],
+                        device const uchar* b4 [[buffer(4)]], device const uchar* b5 [[buffer(5)]],
+                        device const uchar* b6 [[buffer(6)]], device const uchar* b7 [[buffer(7)]],
+                        device const float* h [[buffer(8)]], device const int* pairs [[buffer(9)]],
+                        device float* out [[buffer(10)]],
+                        constant RoutedArguments& a [[buffer(11)]],
+                        uint3 block [[threadgroup_position_in_grid]],
+                        uint simdgroup [[simdgroup_index_in_threadgroup]],
+                        uint lane [[thread_index_in_simdgroup]]) {
   const uint e = block.z;
   const int row = int(block.x) * kGemvBlock + int(simdgroup) * kGemvRows;
   const Matrix down = part_of(blob_of(e, b0, b1, b2, b3, b4, b5, b6, b7), a.down);
@@ -262,8 +269,7 @@ kernel void routed_down_tiles(
     device const uchar* b6 [[buffer(6)]], device const uchar* b7 [[buffer(7)]],
     device const float* h [[buffer(8)]], device const int* pairs [[buffer(9)]],
     device float* out [[buffer(10)]], constant RoutedArguments& a [[buffer(11)]],
-    uint3 block [[threadgroup_position_in_grid]],
-    uint simdgroup [[simdgroup_index_in_threadgroup]],
+    uint3 block [[threadgroup_position_in_grid]], uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float scratch[TILE_SCRATCH];
   threadgroup float factors[kTileTokens];

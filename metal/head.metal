@@ -26,15 +26,12 @@ inline ulong threadgroup_best(ulong own, threadgroup ulong* shared, uint simdgro
 // best[block] = the largest candidate among kHeadBlock rows of the table times norm(x).
 // Grid: rows / kHeadBlock; 256 threads. Offsets: x 16 bytes, best 8, table even. Constants: kBits,
 // kGroup, kWords; kNorm is 1.
-kernel void argmax_blocks(device const float* x [[buffer(0)]], device const ushort* norm [[buffer(1)]],
-                          device const ushort* weight [[buffer(2)]],
-                          device const ushort* scales [[buffer(3)]],
-                          device const ushort* biases [[buffer(4)]],
-                          device ulong* best [[buffer(5)]],
-                          constant ArgmaxArguments& a [[buffer(6)]],
-                          uint block [[threadgroup_position_in_grid]],
-                          uint simdgroup [[simdgroup_index_in_threadgroup]],
-                          uint lane [[thread_index_in_simdgroup]]) {
+kernel void argmax_blocks(
+    device const float* x [[buffer(0)]], device const ushort* norm [[buffer(1)]],
+    device const ushort* weight [[buffer(2)]], device const ushort* scales [[buffer(3)]],
+    device const ushort* biases [[buffer(4)]], device ulong* best [[buffer(5)]],
+    constant ArgmaxArguments& a [[buffer(6)]], uint block [[threadgroup_position_in_grid]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   threadgroup ulong shared[8];
   Matrix m;
   m.weight = weight;
@@ -76,9 +73,11 @@ kernel void argmax_finish(device const ulong* best [[buffer(0)]], device int* to
   token[0] = int(0xffffffffu - uint(top));
 }
 
-// Sorts blocks of kSortBlock entries, descending, and keeps the first `keep` of each; 0 is no entry.
-// The first round reads logits and also writes each block's {maximum, sum of exp(logit - maximum)}.
-// Grid: entries / kSortBlock; kSortThreads threads. Offsets: logits and parts 4 bytes, the others 8.
+// Sorts blocks of kSortBlock entries, descending, and keeps the first `keep` of each; 0 is no
+// entry. The first round reads logits and also writes each block's {maximum, sum of exp(logit -
+// maximum)}.
+// Grid: entries / kSortBlock; kSortThreads threads. Offsets: logits and parts 4 bytes, the others
+// 8.
 kernel void candidates_sort(device const float* logits [[buffer(0)]],
                             device const ulong* from [[buffer(1)]], device ulong* to [[buffer(2)]],
                             device float* parts [[buffer(3)]],
@@ -124,15 +123,14 @@ kernel void candidates_sort(device const float* logits [[buffer(0)]],
   }
 }
 
-// ids and values of the first `count` sorted entries, and log_sum from the parts of the first round.
-// Fewer numbers than that raise kFaultCandidates.
+// ids and values of the first `count` sorted entries, and log_sum from the parts of the first
+// round. Fewer numbers than that raise kFaultCandidates.
 // Grid: 1; 32 threads. Offsets: sorted 8 bytes, the others 4.
 kernel void candidates_finish(device const float* logits [[buffer(0)]],
                               device const ulong* sorted [[buffer(1)]],
-                              device const float* parts [[buffer(2)]], device int* ids [[buffer(3)]],
-                              device float* values [[buffer(4)]],
-                              device float* log_sum [[buffer(5)]],
-                              device int* faults [[buffer(6)]],
+                              device const float* parts [[buffer(2)]],
+                              device int* ids [[buffer(3)]], device float* values [[buffer(4)]],
+                              device float* log_sum [[buffer(5)]], device int* faults [[buffer(6)]],
                               constant FinishArguments& a [[buffer(7)]],
                               uint lane [[thread_index_in_simdgroup]]) {
   for (int i = int(lane); i < a.count; i += kLanes) {

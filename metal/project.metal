@@ -2,13 +2,13 @@
 #include "affine.h"
 
 // out[t, n] = softcap(norm(x)[t] . W[n]).
-// Grid: (rows / kGemvBlock, tokens / kGemvTokens or tokens); kGemvSimdgroups * 32 threads. x and out
-// are float32 at 16 and 4 bytes, the rest lies at even offsets. Constants: kBits, kGroup, kWords,
-// kNorm (without one, norm is not read), kManyTokens.
+// Grid: (rows / kGemvBlock, tokens / kGemvTokens or tokens); kGemvSimdgroups * 32 threads. x and
+// out are float32 at 16 and 4 bytes, the rest lies at even offsets. Constants: kBits, kGroup,
+// kWords, kNorm (without one, norm is not read), kManyTokens.
 template <int kTokens>
 inline void project_rows(device const float* x, device const ushort* norm, Matrix m,
-                         device float* out, int cols, int rows, int tokens, float eps, float softcap,
-                         int row, int token, uint lane) {
+                         device float* out, int cols, int rows, int tokens, float eps,
+                         float softcap, int row, int token, uint lane) {
   if (row >= rows) return;
   device const float* own[kTokens];
   UNROLL
@@ -60,16 +60,13 @@ inline void write_tile(threadgroup const float* tile, threadgroup const float* f
 // The same for many tokens.
 // Grid: (rows / kTileRows, tokens / kTileTokens); kTileThreads threads. Buffers and constants as
 // above, without kManyTokens and softcap.
-kernel void project_tiles(device const float* x [[buffer(0)]],
-                          device const ushort* norm [[buffer(1)]],
-                          device const ushort* weight [[buffer(2)]],
-                          device const ushort* scales [[buffer(3)]],
-                          device const ushort* biases [[buffer(4)]],
-                          device float* out [[buffer(5)]],
-                          constant ProjectArguments& a [[buffer(6)]],
-                          uint3 block [[threadgroup_position_in_grid]],
-                          uint simdgroup [[simdgroup_index_in_threadgroup]],
-                          uint thread_index [[thread_index_in_threadgroup]]) {
+kernel void project_tiles(
+    device const float* x [[buffer(0)]], device const ushort* norm [[buffer(1)]],
+    device const ushort* weight [[buffer(2)]], device const ushort* scales [[buffer(3)]],
+    device const ushort* biases [[buffer(4)]], device float* out [[buffer(5)]],
+    constant ProjectArguments& a [[buffer(6)]], uint3 block [[threadgroup_position_in_grid]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float scratch[TILE_SCRATCH];
   threadgroup float factors[kTileTokens];
   Matrix m;
@@ -110,18 +107,16 @@ inline Matrix chosen(int which, device const ushort* q, device const ushort* q_s
 // q, k and v of one format from norm(x): a single launch over the rows of all three.
 // Grid: (blocks of q, then k, then v, each rows / kGemvBlock; tokens as in project).
 // kGemvSimdgroups * 32 threads. Alignment and constants as in project, kNorm is 1.
-kernel void norm_qkv(device const float* x [[buffer(0)]], device const ushort* norm [[buffer(1)]],
-                     device const ushort* q [[buffer(2)]], device const ushort* q_scales [[buffer(3)]],
-                     device const ushort* q_biases [[buffer(4)]],
-                     device const ushort* k [[buffer(5)]], device const ushort* k_scales [[buffer(6)]],
-                     device const ushort* k_biases [[buffer(7)]],
-                     device const ushort* v [[buffer(8)]], device const ushort* v_scales [[buffer(9)]],
-                     device const ushort* v_biases [[buffer(10)]],
-                     device float* q_out [[buffer(11)]], device float* k_out [[buffer(12)]],
-                     device float* v_out [[buffer(13)]], constant NormQkvArguments& a [[buffer(14)]],
-                     uint3 position [[threadgroup_position_in_grid]],
-                     uint simdgroup [[simdgroup_index_in_threadgroup]],
-                     uint lane [[thread_index_in_simdgroup]]) {
+kernel void norm_qkv(
+    device const float* x [[buffer(0)]], device const ushort* norm [[buffer(1)]],
+    device const ushort* q [[buffer(2)]], device const ushort* q_scales [[buffer(3)]],
+    device const ushort* q_biases [[buffer(4)]], device const ushort* k [[buffer(5)]],
+    device const ushort* k_scales [[buffer(6)]], device const ushort* k_biases [[buffer(7)]],
+    device const ushort* v [[buffer(8)]], device const ushort* v_scales [[buffer(9)]],
+    device const ushort* v_biases [[buffer(10)]], device float* q_out [[buffer(11)]],
+    device float* k_out [[buffer(12)]], device float* v_out [[buffer(13)]],
+    constant NormQkvArguments& a [[buffer(14)]], uint3 position [[threadgroup_position_in_grid]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   int block = int(position.x);
   const int which = matrix_of_block(a, kGemvBlock, block);
   const Matrix m =

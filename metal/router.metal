@@ -3,19 +3,16 @@
 
 // One row: x += rms(attention, post_attention); dense_in, routed_in and router_in are norms of the
 // new x, the last one times hidden^-1/2.
-// Grid: rows; kRowThreads threads, hidden <= kRowThreads * kRowValues. Offsets: float32 4 bytes, BF16 2.
-kernel void router_setup(device float* x [[buffer(0)]], device const float* attention [[buffer(1)]],
-                         device const ushort* post_attention [[buffer(2)]],
-                         device const ushort* pre_dense [[buffer(3)]],
-                         device const ushort* pre_routed [[buffer(4)]],
-                         device const ushort* router_scale [[buffer(5)]],
-                         device float* dense_in [[buffer(6)]], device float* routed_in [[buffer(7)]],
-                         device float* router_in [[buffer(8)]],
-                         constant RouterArguments& a [[buffer(9)]],
-                         uint row [[threadgroup_position_in_grid]],
-                         uint thread_index [[thread_index_in_threadgroup]],
-                         uint simdgroup [[simdgroup_index_in_threadgroup]],
-                         uint lane [[thread_index_in_simdgroup]]) {
+// Grid: rows; kRowThreads threads, hidden <= kRowThreads * kRowValues. Offsets: float32 4 bytes,
+// BF16 2.
+kernel void router_setup(
+    device float* x [[buffer(0)]], device const float* attention [[buffer(1)]],
+    device const ushort* post_attention [[buffer(2)]], device const ushort* pre_dense [[buffer(3)]],
+    device const ushort* pre_routed [[buffer(4)]], device const ushort* router_scale [[buffer(5)]],
+    device float* dense_in [[buffer(6)]], device float* routed_in [[buffer(7)]],
+    device float* router_in [[buffer(8)]], constant RouterArguments& a [[buffer(9)]],
+    uint row [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float shared[kRowThreads / kLanes];
   const ulong at = ulong(row) * a.hidden;
   float own[kRowValues];

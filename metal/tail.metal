@@ -5,18 +5,14 @@
 // is 0, else that of its parts by weight in ascending id, in the arithmetic of accumulate.
 // Grid: rows; kRowThreads threads, hidden <= kRowThreads * kRowValues, parts <= kMaxParts. Offsets:
 // float32 and int32 4 bytes, BF16 2.
-kernel void layer_tail(device float* x [[buffer(0)]], device const float* shared [[buffer(1)]],
-                       device const float* routed [[buffer(2)]], device const int* ids [[buffer(3)]],
-                       device const float* weights [[buffer(4)]],
-                       device const ushort* post_shared [[buffer(5)]],
-                       device const ushort* post_routed [[buffer(6)]],
-                       device const ushort* post_layer [[buffer(7)]],
-                       device const ushort* layer_scalar [[buffer(8)]],
-                       constant TailArguments& a [[buffer(9)]],
-                       uint row [[threadgroup_position_in_grid]],
-                       uint thread_index [[thread_index_in_threadgroup]],
-                       uint simdgroup [[simdgroup_index_in_threadgroup]],
-                       uint lane [[thread_index_in_simdgroup]]) {
+kernel void layer_tail(
+    device float* x [[buffer(0)]], device const float* shared [[buffer(1)]],
+    device const float* routed [[buffer(2)]], device const int* ids [[buffer(3)]],
+    device const float* weights [[buffer(4)]], device const ushort* post_shared [[buffer(5)]],
+    device const ushort* post_routed [[buffer(6)]], device const ushort* post_layer [[buffer(7)]],
+    device const ushort* layer_scalar [[buffer(8)]], constant TailArguments& a [[buffer(9)]],
+    uint row [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float sums[kRowThreads / kLanes];
   threadgroup int order[kMaxParts];
   const ulong at = ulong(row) * a.hidden;

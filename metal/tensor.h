@@ -10,6 +10,7 @@
 
 #if defined(__HAVE_TENSOR__)
 #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
+
 #include <metal_tensor>
 
 // As multiply_tile, with the tiles stored row after row.

@@ -9,7 +9,6 @@ namespace mference::gpu {
 
 namespace {
 
-constexpr int kMaxSplits = 64;       // of the positions of all rows together
 constexpr int kSplitPositions = 32;  // at least, of a split
 constexpr int kMaxTileDim = 512;
 
@@ -94,7 +93,7 @@ void encode(const Attention& op, Context& context) {
   const size_t row = sizeof(float) * op.heads * op.cache.dim;
   for (int first = 0; first < op.rows; first += kMaxSplits) {
     Attention some = op;
-    some.rows = std::min(kMaxSplits, op.rows - first);
+    some.rows = std::min<int>(kMaxSplits, op.rows - first);
     some.position = op.position + first;
     some.q = op.q.at(first * row, some.rows * row);
     some.out = op.out.at(first * row, some.rows * row);
