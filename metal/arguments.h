@@ -82,10 +82,9 @@ struct RoutedArguments {
 struct AccumulateArguments {
   int32_t hidden;
   int32_t k;
-  int32_t experts;
-  int32_t first[kMaxExperts];
-  int32_t count[kMaxExperts];
-  int32_t start[kMaxExperts];
+  int32_t pairs;  // rows * k
+  int32_t first;  // of the expert's pairs, in the operation's list
+  int32_t start;  // and in the tile
 };
 
 struct EpilogueArguments {

@@ -291,23 +291,17 @@ kernel void routed_down_tiles(
   }
 }
 
-// out[row] += the weighted outputs of the row's pairs in the tile, in the order of the experts.
-// Grid: (hidden / 128, rows); 128 threads. y is f32[tile pairs, hidden].
+// out[row] += weight * output of each pair of one expert. A row has at most one pair with an expert,
+// so the launches of the tile's experts, one after another, sum a row's experts in order.
+// Grid: (hidden / 128, pairs of the expert); 128 threads. y is f32[tile pairs, hidden].
 kernel void accumulate(device const float* y [[buffer(0)]], device const int* pairs [[buffer(1)]],
                        device const float* weights [[buffer(2)]], device float* out [[buffer(3)]],
                        constant AccumulateArguments& a [[buffer(4)]],
                        uint3 block [[threadgroup_position_in_grid]],
                        uint thread_index [[thread_index_in_threadgroup]]) {
-  const int column = int(block.x) * 128 + int(thread_index), row = int(block.y);
+  const int column = int(block.x) * 128 + int(thread_index), i = int(block.y);
   if (column >= a.hidden) return;
-  device float* to = out + ulong(row) * a.hidden + column;
-  float sum = *to;
-  for (int e = 0; e < a.experts; ++e) {
-    for (int i = 0; i < a.count[e]; ++i) {
-      const int pair = pairs[a.first[e] + i];
-      if (pair / a.k != row) continue;
-      sum = fma(weights[pair], y[ulong(a.start[e] + i) * a.hidden + column], sum);
-    }
-  }
-  *to = sum;
+  const int pair = pair_at(pairs, a.first + i, a.pairs);
+  device float* to = out + ulong(pair / a.k) * a.hidden + column;
+  *to = fma(weights[pair], y[ulong(a.start + i) * a.hidden + column], *to);
 }

@@ -9,6 +9,8 @@ namespace mference::gpu {
 
 namespace {
 
+constexpr int kPairsPerPiece = 1024;
+
 int32_t is_silu(Activation activation) {
   return activation == Activation::kSilu ? 1 : 0;
 }
@@ -41,9 +43,7 @@ class Routed {
     for (int e = 0; e < op.count; ++e) {
       const RoutedExpert& routed = op.experts[e];
       const int pairs = routed.last - routed.first;
-      sums_.first[e] = routed.first;
-      sums_.count[e] = pairs;
-      sums_.start[e] = start;
+      starts_[e] = start;
       if (pairs > 0) add(pairs < kTileFrom ? few_ : many_, routed, pairs, start);
       start += pairs;
     }
@@ -61,15 +61,21 @@ class Routed {
     for (Group* group : {&few_, &many_}) {
       if (group->count > 0) run(*group, group == &many_);
     }
-    if (!op_.accumulate) return;
-    sums_.hidden = shape_.hidden;
-    sums_.k = op_.k;
-    sums_.experts = op_.count;
-    context_.launch("accumulate", {}, {out_, op_.pairs, op_.weights, op_.out}, sums_,
-                    {{blocks(shape_.hidden, 128), uint32_t(op_.rows), 1}, 128});
+    if (op_.accumulate) add_up();
   }
 
  private:
+  void add_up() {
+    for (int e = 0; e < op_.count; ++e) {
+      const RoutedExpert& routed = op_.experts[e];
+      if (routed.first == routed.last) continue;
+      const AccumulateArguments arguments{shape_.hidden, op_.k, op_.rows * op_.k, routed.first,
+                                          starts_[e]};
+      context_.launch("accumulate", {}, {out_, op_.pairs, op_.weights, op_.out}, arguments,
+                      {{blocks(shape_.hidden, 128), uint32_t(routed.last - routed.first), 1}, 128});
+    }
+  }
+
   void add(Group& group, const RoutedExpert& routed, int pairs, int start) {
     group.arguments.first[group.count] = routed.first;
     group.arguments.count[group.count] = pairs;
@@ -121,7 +127,7 @@ class Routed {
   Context& context_;
   const ExpertShape& shape_;
   Group few_, many_;
-  AccumulateArguments sums_{};
+  std::array<int, kMaxExperts> starts_{};
   int tile_pairs_ = 0;
   View h_, out_;
 };
