@@ -42,6 +42,7 @@ struct Group {
  private:
   void lay_out_memory();
   void check_memory();
+  usize guard_bytes() const;
   void start(Lane* lane, SimdGroup& simdgroup, u32 index);
   void schedule();
   void enter(Lane* lane);
@@ -52,6 +53,8 @@ struct Group {
   // More than a kernel may have: there are gaps between its variables.
   static constexpr usize kMemoryBytes = kThreadgroupBytes + 4096;
   alignas(64) std::array<u8, kMemoryBytes + 2 * kGuard> memory_;
+  u8* dynamic_last_ = nullptr;
+  u8* variables_first_ = nullptr;
   Vector3 position_{};
   Vector3 extent_{};
   u32 threads_ = 0;
