@@ -20,6 +20,9 @@ struct Group {
   void run(const Dispatch& dispatch, u64 index);
   bool call_with_constants(bool (*function)(), const ConstantValue* constants);
 
+  // Around threadgroup memory.
+  static constexpr usize kGuard = 4096;
+
   // The rest is for the lanes.
   [[noreturn]] void fail(Lane* lane, const std::string& what);
   // The lane of a SIMD-group to go on with: null if none can.
@@ -49,7 +52,6 @@ struct Group {
   [[noreturn]] void report(const std::string& what);
   static void lane_entry();
 
-  static constexpr usize kGuard = 4096;
   // More than a kernel may have: there are gaps between its variables.
   static constexpr usize kMemoryBytes = kThreadgroupBytes + 4096;
   alignas(64) std::array<u8, kMemoryBytes + 2 * kGuard> memory_;
