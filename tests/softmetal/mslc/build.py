@@ -105,22 +105,23 @@ def _real_errors(diagnostics: str) -> str:
     block: list[str] = []
 
     def flush() -> None:
-        if not block:
-            return
-        notes = [line for line in block[1:] if ": note: " in line]
-        copy = re.search(r"error: no (matching constructor|viable overloaded '=')", block[0])
+        head = next((line for line in block if "error: " in line), "")
+        notes = [line for line in block if ": note: " in line]
+        copy = re.search(r"error: no (matching constructor|viable overloaded '=')", head)
         implicit = [n for n in notes if "implicit copy" in n or "implicit move" in n]
         others = [n for n in notes if n not in implicit and "requires 0 arguments" not in n]
-        if not (copy and implicit and not others):
+        if head and not (copy and implicit and not others):
             kept.extend(block)
 
+    has_error = False
     for line in diagnostics.splitlines():
-        if re.match(r"\d+ errors? generated", line):
-            continue
-        if ": error: " in line or ": fatal error: " in line:
+        is_error = ": error: " in line or ": fatal error: " in line
+        if has_error and (is_error or line.startswith("In file included from ")):
             flush()
-            block = []
-        block.append(line)
+            block, has_error = [], False
+        if not re.match(r"\d+ errors? generated", line):
+            block.append(line)
+        has_error = has_error or is_error
     flush()
     return "\n".join(kept)
 
