@@ -223,11 +223,9 @@ void Group::start(Lane* lane, SimdGroup& simdgroup, u32 index) {
 void Group::lane_entry() {
   Lane* lane = current();
   Group& group = *lane->group;
-  group.fibers_.arrive_at_lanes();
   if (group.predicate != nullptr) {
     group.predicate_result = group.predicate();
     group.stacks.give_back(lane);
-    group.fibers_.leave_lanes();
     switch_stack(&lane->stack_pointer, group.scheduler);
   }
   for (;;) {
@@ -264,7 +262,6 @@ void Group::finish(Lane* lane) {
   if (successor != nullptr) {
     switch_stack(&lane->stack_pointer, successor->stack_pointer);
   }
-  fibers_.leave_lanes();
   switch_stack(&lane->stack_pointer, scheduler);
   __builtin_unreachable();
 }
@@ -273,7 +270,6 @@ void Group::fail(Lane* lane, const std::string& what) {
   if (error.empty()) {
     error = what + ", thread " + std::to_string(lane->position.index_in_threadgroup);
   }
-  fibers_.leave_lanes();
   switch_stack(&lane->stack_pointer, scheduler);
   __builtin_unreachable();
 }
