@@ -65,8 +65,9 @@ RACE = """
 source = '''
 kernel void race(device uint* x [[buffer(0)]], device uint* y [[buffer(1)]],
                  uint i [[thread_position_in_grid]]) {
-  for (uint k = 0; k < 2000; ++k) y[i] += k;
-  x[0] += 1;
+  uint at = i;
+  for (uint k = 0; k < 2000; ++k) at = y[(at * 7 + k) & 4095];
+  x[0] += at + 1;
 }
 '''
 metal.run(metal.pipeline(source, "race"), [metal.put(np.zeros(1, np.uint32)),
