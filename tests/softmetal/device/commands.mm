@@ -33,6 +33,9 @@ void run_kernel(const KernelCommand& command) {
     dispatch.ranges.push_back({at, at + bytes, argument.writable, &argument});
   }
   dispatch.ranges.push_back(state.module->image());
+  const auto constants = reinterpret_cast<usize>(state.constants.data());
+  dispatch.ranges.push_back(
+      {constants, constants + state.constants.size() * sizeof(ConstantValue), false, nullptr});
   run(dispatch);
 }
 

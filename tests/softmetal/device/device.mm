@@ -64,7 +64,7 @@ int64_t allocated() {
 - (MTLSize)maxThreadsPerThreadgroup {
   return MTLSizeMake(softmetal::kMaxThreads, softmetal::kMaxThreads, softmetal::kMaxThreads);
 }
-- (BOOL)lowPower {
+- (BOOL)isLowPower {
   return NO;
 }
 - (BOOL)hasUnifiedMemory {

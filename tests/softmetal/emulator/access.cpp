@@ -14,6 +14,8 @@ namespace softmetal {
 
 namespace {
 
+constexpr usize kNear = Group::kGuard;  // to threadgroup memory
+
 thread_local Group* active_group = nullptr;
 thread_local usize fault_address = 0;
 thread_local bool fault_is_write = false;
@@ -128,11 +130,15 @@ void check_access(const void* address, usize size, bool write) {
     if (first >= range.first && last <= range.last && (range.writable || !write)) return;
   }
   if (in_threadgroup_memory(group, first, last)) return;
-  const std::string what = std::string(write ? "a write" : "a read") + " of " +
-                           std::to_string(size) + " bytes ";
   const auto memory = reinterpret_cast<usize>(group.memory_first());
   const auto memory_end = reinterpret_cast<usize>(group.memory_last());
-  if (first + 4096 >= memory && first < memory_end + 4096) {
+  const bool near_memory = first + kNear >= memory && first < memory_end + kNear;
+  // The emulator's own objects: arguments, and what SIMD-group functions exchange.
+  const auto own = reinterpret_cast<usize>(&group);
+  if (first >= own && last <= own + sizeof(Group) && !near_memory) return;
+  const std::string what = std::string(write ? "a write" : "a read") + " of " +
+                           std::to_string(size) + " bytes ";
+  if (near_memory) {
     group.fail(lane, what + "outside the threadgroup memory it was given");
   }
   group.fail(lane, what + describe(*group.dispatch, first));

@@ -100,14 +100,14 @@ void run(const Dispatch& dispatch) {
   if (total == 1) return;
   const auto expected = (std::chrono::steady_clock::now() - begin) * static_cast<int64_t>(total - 1);
 
-  std::atomic<u64> next{1};
+  std::atomic<u64> next{1};  // relaxed: threadgroups are not ordered, which a sanitizer should see
   std::mutex mutex;
   std::exception_ptr error;
   const int threads = expected < kWorthSharing ? 1 : thread_limit();
   const u64 chunk = total / (static_cast<u64>(threads) * 16) + 1;
   const auto work = [&] {
     BorrowedGroup group;
-    for (u64 first; (first = next.fetch_add(chunk)) < total;) {
+    for (u64 first; (first = next.fetch_add(chunk, std::memory_order_relaxed)) < total;) {
       try {
         for (u64 k = first; k < std::min(first + chunk, total); ++k) {
           group->run(dispatch, order.at(k));
@@ -115,7 +115,7 @@ void run(const Dispatch& dispatch) {
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!error) error = std::current_exception();
-        next = total;
+        next.store(total, std::memory_order_relaxed);
       }
     }
   };

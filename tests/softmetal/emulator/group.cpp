@@ -14,6 +14,7 @@ namespace {
 
 constexpr u8 kPoison = 0xFF;  // a NaN in every floating-point type
 constexpr u8 kGuardByte = 0xA5;
+constexpr usize kGuardBytes = 256;
 constexpr const char* kMixedWait =
     "divergence: some lanes of a SIMD-group are in threadgroup_barrier, others in a SIMD-group "
     "function";
@@ -53,32 +54,39 @@ Group::Group() {
   memory_.fill(kGuardByte);
 }
 
-// The dynamic arrays and the variables, with what a GPU leaves there: nothing to rely on.
+// The dynamic arrays and the variables, with what a GPU leaves there: nothing to rely on. Guards lie
+// around them and between the two.
 void Group::lay_out_memory() {
   u32 first = 0;
   for (u32 i = 0; i < kMaxBuffers; ++i) {
     invocation.threadgroup[i] = memory_first() + first;
     first += (dispatch->threadgroup_bytes[i] + 15) / 16 * 16;
   }
+  dynamic_last_ = memory_first() + first;
+  variables_first_ = memory_last() - dispatch->static_threadgroup_bytes;
   std::memset(memory_first(), kPoison, first);
-  std::memset(memory_last() - dispatch->static_threadgroup_bytes, kPoison,
-              dispatch->static_threadgroup_bytes);
-  // What lies between belongs to nobody.
-  std::memset(memory_first() + first, kGuardByte,
-              static_cast<usize>(memory_last() - memory_first()) - first -
-                  dispatch->static_threadgroup_bytes);
+  std::memset(variables_first_, kPoison, dispatch->static_threadgroup_bytes);
+  std::memset(dynamic_last_, kGuardByte, guard_bytes());
+  std::memset(variables_first_ - guard_bytes(), kGuardByte, guard_bytes());
+}
+
+// Of the guards between dynamic arrays and variables.
+usize Group::guard_bytes() const {
+  return std::min<usize>(kGuardBytes, static_cast<usize>(variables_first_ - dynamic_last_));
 }
 
 void Group::check_memory() {
-  u32 first = 0;
-  for (const u32 bytes : dispatch->threadgroup_bytes) first += (bytes + 15) / 16 * 16;
-  const auto clean = [](const u8* from, const u8* to) {
-    return std::all_of(from, to, [](u8 byte) { return byte == kGuardByte; });
+  const auto clean = [](const u8* from, usize bytes) {
+    static const std::array<u8, kGuardBytes> kClean = [] {
+      std::array<u8, kGuardBytes> all;
+      all.fill(kGuardByte);
+      return all;
+    }();
+    return std::memcmp(from, kClean.data(), bytes) == 0;
   };
-  const bool between =
-      clean(memory_first() + first, memory_last() - dispatch->static_threadgroup_bytes);
-  if (between && clean(memory_first() - 256, memory_first()) &&
-      clean(memory_last(), memory_last() + 256)) {
+  if (clean(dynamic_last_, guard_bytes()) &&
+      clean(variables_first_ - guard_bytes(), guard_bytes()) &&
+      clean(memory_first() - kGuardBytes, kGuardBytes) && clean(memory_last(), kGuardBytes)) {
     return;
   }
   memory_.fill(kGuardByte);
@@ -215,11 +223,9 @@ void Group::start(Lane* lane, SimdGroup& simdgroup, u32 index) {
 void Group::lane_entry() {
   Lane* lane = current();
   Group& group = *lane->group;
-  group.fibers_.arrive_at_lanes();
   if (group.predicate != nullptr) {
     group.predicate_result = group.predicate();
     group.stacks.give_back(lane);
-    group.fibers_.leave_lanes();
     switch_stack(&lane->stack_pointer, group.scheduler);
   }
   for (;;) {
@@ -256,7 +262,6 @@ void Group::finish(Lane* lane) {
   if (successor != nullptr) {
     switch_stack(&lane->stack_pointer, successor->stack_pointer);
   }
-  fibers_.leave_lanes();
   switch_stack(&lane->stack_pointer, scheduler);
   __builtin_unreachable();
 }
@@ -265,7 +270,6 @@ void Group::fail(Lane* lane, const std::string& what) {
   if (error.empty()) {
     error = what + ", thread " + std::to_string(lane->position.index_in_threadgroup);
   }
-  fibers_.leave_lanes();
   switch_stack(&lane->stack_pointer, scheduler);
   __builtin_unreachable();
 }

@@ -20,6 +20,9 @@ struct Group {
   void run(const Dispatch& dispatch, u64 index);
   bool call_with_constants(bool (*function)(), const ConstantValue* constants);
 
+  // Around threadgroup memory.
+  static constexpr usize kGuard = 4096;
+
   // The rest is for the lanes.
   [[noreturn]] void fail(Lane* lane, const std::string& what);
   // The lane of a SIMD-group to go on with: null if none can.
@@ -42,16 +45,18 @@ struct Group {
  private:
   void lay_out_memory();
   void check_memory();
+  usize guard_bytes() const;
   void start(Lane* lane, SimdGroup& simdgroup, u32 index);
   void schedule();
   void enter(Lane* lane);
   [[noreturn]] void report(const std::string& what);
   static void lane_entry();
 
-  static constexpr usize kGuard = 4096;
   // More than a kernel may have: there are gaps between its variables.
   static constexpr usize kMemoryBytes = kThreadgroupBytes + 4096;
   alignas(64) std::array<u8, kMemoryBytes + 2 * kGuard> memory_;
+  u8* dynamic_last_ = nullptr;
+  u8* variables_first_ = nullptr;
   Vector3 position_{};
   Vector3 extent_{};
   u32 threads_ = 0;

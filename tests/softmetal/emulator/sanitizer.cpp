@@ -32,6 +32,7 @@ SOFTMETAL_BARE void FiberScope::leave_for_lanes([[maybe_unused]] usize stacks,
                                                 [[maybe_unused]] usize bytes) {
 #ifdef SOFTMETAL_ASAN
   __sanitizer_start_switch_fiber(&fake_stack_, reinterpret_cast<void*>(stacks), bytes);
+  __sanitizer_finish_switch_fiber(nullptr, &thread_stack_, &thread_stack_bytes_);
 #endif
 #ifdef SOFTMETAL_TSAN
   thread_ = __tsan_get_current_fiber();
@@ -44,19 +45,8 @@ SOFTMETAL_BARE void FiberScope::come_back() {
   __tsan_switch_to_fiber(thread_, 0);
 #endif
 #ifdef SOFTMETAL_ASAN
-  __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
-#endif
-}
-
-SOFTMETAL_BARE void FiberScope::arrive_at_lanes() {
-#ifdef SOFTMETAL_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, &thread_stack_, &thread_stack_bytes_);
-#endif
-}
-
-SOFTMETAL_BARE void FiberScope::leave_lanes() {
-#ifdef SOFTMETAL_ASAN
   __sanitizer_start_switch_fiber(nullptr, thread_stack_, thread_stack_bytes_);
+  __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
 #endif
 }
 

@@ -13,12 +13,10 @@ class FiberScope {
   FiberScope(const FiberScope&) = delete;
   FiberScope& operator=(const FiberScope&) = delete;
 
-  // On the OS thread's stack, right before and after the switches.
+  // On the OS thread's stack, right before and after the switches: no instrumented code may run
+  // between.
   void leave_for_lanes(usize stacks, usize bytes);
   void come_back();
-  // On a lane's stack, right after and before the switches.
-  void arrive_at_lanes();
-  void leave_lanes();
 
  private:
   [[maybe_unused]] void* fake_stack_ = nullptr;

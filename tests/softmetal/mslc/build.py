@@ -14,55 +14,26 @@ from .translate import translate
 
 _HERE = Path(__file__).resolve().parent
 _INCLUDES = ["-I", str(_HERE / "include"), "-I", str(_HERE.parent)]
-_LANGUAGE = [
-    "-x",
-    "c++",
-    "-std=c++17",
-    "-nostdinc",
-    "-fno-exceptions",
-    "-fno-rtti",
-    "-fno-strict-aliasing",
-    "-fwrapv",
-    "-Xclang",
-    "-cl-single-precision-constant",
-    "-fno-lax-vector-conversions",
-    "-Wno-everything",
-    "-fno-caret-diagnostics",
-]
-_EMULATOR = [
-    "-O2",
-    "-fPIC",
-    "-march=x86-64-v3",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-stack-protector",
-    "-fomit-frame-pointer",
-    "-Xclang",
-    "-ffloat16-excess-precision=none",
-    "-Xclang",
-    "-fbfloat16-excess-precision=none",
-]
-_PTX = [
-    "-target",
-    "nvptx64-nvidia-cuda",
-    "-march=sm_90",
-    "-O3",
-    "-S",
-    "-nogpulib",
-    "-ffreestanding",
-    "-ffp-contract=fast",
-]
+_LANGUAGE = (
+    "-x c++ -std=c++17 -nostdinc -fno-exceptions -fno-rtti -fno-strict-aliasing -fwrapv "
+    "-Xclang -cl-single-precision-constant -fno-lax-vector-conversions -Wno-everything "
+    "-fno-caret-diagnostics"
+).split()
+_EMULATOR = (
+    "-O2 -fPIC -march=x86-64-v3 -ffp-contract=fast -fno-math-errno -fno-stack-protector "
+    "-fstack-clash-protection -Xclang -ffloat16-excess-precision=none -Xclang "
+    "-fbfloat16-excess-precision=none"
+).split()
+_PTX = (
+    "-target nvptx64-nvidia-cuda -march=sm_90 -O3 -S -nogpulib -ffreestanding "
+    "-ffp-contract=fast"
+).split()
 # Every access calls a function, which looks it up in the buffers that the kernel was given.
-_CHECKED = [
-    "-fsanitize=kernel-address",
-    "-mllvm",
-    "-asan-instrumentation-with-call-threshold=0",
-    "-mllvm",
-    "-asan-kernel-mem-intrinsic-prefix=1",
-    "-mllvm",
-    "-asan-stack=0",
-    "-DMSL_CHECKED",
-]
+_CHECKED = (
+    "-fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm "
+    "-asan-kernel-mem-intrinsic-prefix=1 -mllvm -asan-stack=0 -mllvm -asan-globals=0 "
+    "-DMSL_CHECKED"
+).split()
 # The lanes of an OS thread are one thread to the sanitizer, and their calls do not nest.
 _THREAD = ["-fsanitize=thread", "-mllvm", "-tsan-instrument-func-entry-exit=0"]
 _VARIANTS = {"plain": [], "checked": _CHECKED, "thread": _THREAD}
@@ -134,22 +105,23 @@ def _real_errors(diagnostics: str) -> str:
     block: list[str] = []
 
     def flush() -> None:
-        if not block:
-            return
-        notes = [line for line in block[1:] if ": note: " in line]
-        copy = re.search(r"error: no (matching constructor|viable overloaded '=')", block[0])
+        head = next((line for line in block if "error: " in line), "")
+        notes = [line for line in block if ": note: " in line]
+        copy = re.search(r"error: no (matching constructor|viable overloaded '=')", head)
         implicit = [n for n in notes if "implicit copy" in n or "implicit move" in n]
         others = [n for n in notes if n not in implicit and "requires 0 arguments" not in n]
-        if not (copy and implicit and not others):
+        if head and not (copy and implicit and not others):
             kept.extend(block)
 
+    has_error = False
     for line in diagnostics.splitlines():
-        if re.match(r"\d+ errors? generated", line):
-            continue
-        if ": error: " in line or ": fatal error: " in line:
+        is_error = ": error: " in line or ": fatal error: " in line
+        if has_error and (is_error or line.startswith("In file included from ")):
             flush()
-            block = []
-        block.append(line)
+            block, has_error = [], False
+        if not re.match(r"\d+ errors? generated", line):
+            block.append(line)
+        has_error = has_error or is_error
     flush()
     return "\n".join(kept)
 

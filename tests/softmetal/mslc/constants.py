@@ -121,7 +121,7 @@ def rewrite(source: Source, found: Declarations, constants: dict[str, FunctionCo
             continue
         open_ = source.before(i)
         if source.at(source.before(open_)) == "is_function_constant_defined":
-            source.clear(source.before(open_), source.after(i))
+            source.clear(source.before(open_), source.after(i) + 1)
             source.text[i] = accessor(text) + "_defined()"
             continue
         source.text[i] = accessor(text) + "()"

@@ -41,6 +41,17 @@ _TYPES = _SCALARS | {
 }
 
 
+_POSITION_TYPES = {f"{scalar}{n}" for scalar in ("uint", "ushort") for n in ("", 2, 3)}
+_INDICES = {
+    "thread_index_in_threadgroup",
+    "thread_index_in_simdgroup",
+    "simdgroup_index_in_threadgroup",
+    "simdgroups_per_threadgroup",
+    "threads_per_simdgroup",
+    "thread_execution_width",
+}
+
+
 def _pointer_without_space(source: Source, tokens: list[int]) -> bool:
     depth = 0
     texts = []
@@ -172,6 +183,14 @@ def _check_kernels(source: Source, found: Declarations, errors: list[CompileErro
                 )
                 for n in names
             )
+            if (is_position or names & _INDICES) and parameter.type.removeprefix("const ") not in _POSITION_TYPES:
+                errors.append(
+                    source.error(
+                        parameter.first,
+                        f"position attributes are uint or ushort, or vectors of them, and "
+                        f"'{parameter.name}' is {parameter.type}",
+                    )
+                )
             if is_position and parameter.type[-1:] in ("2", "3"):
                 widths.add(parameter.type[-1])
             pointer = "*" in parameter.type or "&" in parameter.type

@@ -51,7 +51,7 @@ def _type_end(source: Source, i: int, names: set[str]) -> int:
     text = source.text[i]
     if text == "vec" and source.at(source.after(i)) == "<":
         return source.close_angle(source.after(i))
-    return i if text in _VECTORS or text in names else -1
+    return i if text in _VECTORS or text in names or text == "bfloat" else -1
 
 
 def _is_operand(source: Source, i: int) -> bool:

@@ -14,7 +14,7 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily){
 @property(readonly) NSString* name;
 @property(readonly) uint64_t registryID;
 @property(readonly) MTLSize maxThreadsPerThreadgroup;
-@property(readonly) BOOL lowPower;
+@property(readonly, getter=isLowPower) BOOL lowPower;
 @property(readonly) BOOL hasUnifiedMemory;
 @property(readonly) uint64_t recommendedMaxWorkingSetSize;
 @property(readonly) NSUInteger currentAllocatedSize;

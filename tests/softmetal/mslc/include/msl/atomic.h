@@ -27,6 +27,11 @@ template <class T>
 struct atomic_value<metal::atomic<T>> {
   typedef T type;
 };
+// The same address as the builtins want it: in no address space.
+template <class Pointer>
+MSL_INLINE pointee<Pointer>* plain(Pointer pointer) {
+  return (pointee<Pointer>*)pointer;
+}
 // The type in an atomic that a pointer points to, which may be volatile.
 template <class Pointer>
 using atomic_t = typename atomic_value<pointee<Pointer>>::type;
@@ -38,19 +43,19 @@ namespace metal {
 template <class Pointer>
 MSL_INLINE msl::atomic_t<Pointer> atomic_load_explicit(Pointer object, memory_order) {
   msl::atomic_t<Pointer> result;
-  __atomic_load(&object->value, &result, __ATOMIC_RELAXED);
+  __atomic_load(msl::plain(&object->value), &result, __ATOMIC_RELAXED);
   return result;
 }
 template <class Pointer>
 MSL_INLINE void atomic_store_explicit(Pointer object, msl::atomic_t<Pointer> desired, memory_order) {
-  __atomic_store(&object->value, &desired, __ATOMIC_RELAXED);
+  __atomic_store(msl::plain(&object->value), &desired, __ATOMIC_RELAXED);
 }
 template <class Pointer>
 MSL_INLINE msl::atomic_t<Pointer> atomic_exchange_explicit(Pointer object,
                                                            msl::atomic_t<Pointer> desired,
                                                            memory_order) {
   msl::atomic_t<Pointer> result;
-  __atomic_exchange(&object->value, &desired, &result, __ATOMIC_RELAXED);
+  __atomic_exchange(msl::plain(&object->value), &desired, &result, __ATOMIC_RELAXED);
   return result;
 }
 template <class Pointer>
@@ -58,7 +63,7 @@ MSL_INLINE bool atomic_compare_exchange_weak_explicit(Pointer object,
                                                       msl::atomic_t<Pointer>* expected,
                                                       msl::atomic_t<Pointer> desired, memory_order,
                                                       memory_order) {
-  return __atomic_compare_exchange(&object->value, expected, &desired, true, __ATOMIC_RELAXED,
+  return __atomic_compare_exchange(msl::plain(&object->value), expected, &desired, true, __ATOMIC_RELAXED,
                                    __ATOMIC_RELAXED);
 }
 
@@ -67,10 +72,10 @@ MSL_INLINE bool atomic_compare_exchange_weak_explicit(Pointer object,
   MSL_INLINE msl::atomic_t<Pointer> name(Pointer object, msl::atomic_t<Pointer> y,            \
                                          memory_order) {                                      \
     msl::atomic_t<Pointer> x, next;                                                           \
-    __atomic_load(&object->value, &x, __ATOMIC_RELAXED);                                      \
+    __atomic_load(msl::plain(&object->value), &x, __ATOMIC_RELAXED);                                      \
     do {                                                                                      \
       next = expression;                                                                      \
-    } while (!__atomic_compare_exchange(&object->value, &x, &next, true, __ATOMIC_RELAXED,    \
+    } while (!__atomic_compare_exchange(msl::plain(&object->value), &x, &next, true, __ATOMIC_RELAXED,    \
                                         __ATOMIC_RELAXED));                                   \
     return x;                                                                                 \
   }

@@ -131,7 +131,8 @@ MSL_INLINE const msl::ConstantValue* msl_constants() { return softmetal::current
   static __attribute__((address_space(3), loader_uninitialized)) name##_msl_type name##_msl;   \
   name##_msl_type& name = *(name##_msl_type*)(&name##_msl)
 #elif defined(MSL_STRICT)
-#define MSL_THREADGROUP_VARIABLE(name, ...) static MSL_THREADGROUP name##_msl_type name
+#define MSL_THREADGROUP_VARIABLE(name, ...) \
+  MSL_THREADGROUP name##_msl_type& name = *(MSL_THREADGROUP name##_msl_type*)nullptr
 #else
 #define MSL_THREADGROUP_VARIABLE(name, ...)                                                    \
   static __attribute__((section("softmetal_variables"), used)) softmetal::ThreadgroupVariable  \

@@ -4,7 +4,16 @@
 
 #ifndef __NVPTX__
 #include "emulator/abi.h"
-extern "C" __attribute__((visibility("hidden"))) softmetal::Runtime softmetal_runtime;
+extern "C" {
+__attribute__((visibility("hidden"))) extern softmetal::Runtime softmetal_runtime;
+// What clang calls to convert to bfloat, which older libgcc do not have.
+__attribute__((visibility("hidden"), used)) inline bfloat __truncsfbf2(float x) {
+  return metal::round_to_bfloat(x);
+}
+__attribute__((visibility("hidden"), used)) inline bfloat __truncdfbf2(double x) {
+  return metal::round_to_bfloat((float)x);
+}
+}
 #endif
 
 namespace metal {

@@ -32,12 +32,31 @@ constexpr int vector_size_v = vector_traits<V>::size;
 template <class V>
 using enable_if_vector_t = enable_if_t<(vector_size_v<V> > 1)>;
 
+#ifndef __NVPTX__
+// To the nearest bfloat, ties to even. Plain conversions call a function for this.
+MSL_INLINE bfloat round_to_bfloat(float x) {
+  const uint bits = __builtin_bit_cast(uint, x);
+  const uint rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+  return __builtin_bit_cast(bfloat, (ushort)(x == x ? rounded : bits >> 16 | 0x40));
+}
+#endif
+
+template <class V, class A>
+MSL_INLINE constexpr V convert(A argument) {
+#ifndef __NVPTX__
+  if constexpr (is_same_v<V, bfloat> && is_same_v<A, float>) return round_to_bfloat(argument);
+#endif
+  return V(argument);
+}
+
 template <class V, class A>
 MSL_INLINE constexpr void append(V& vector, int& at, A argument) {
   if constexpr (vector_size_v<A> == 1) {
-    vector[at++] = (element_t<V>)argument;
+    vector[at++] = convert<element_t<V>>(argument);
   } else {
-    for (int i = 0; i < vector_size_v<A>; ++i) vector[at++] = (element_t<V>)argument[i];
+    for (int i = 0; i < vector_size_v<A>; ++i) {
+      vector[at++] = convert<element_t<V>>((element_t<A>)argument[i]);
+    }
   }
 }
 
@@ -47,7 +66,9 @@ constexpr int total_size_v = (0 + ... + vector_size_v<A>);
 // V(arguments...), which C++ lacks for vectors. Of other types it is just that.
 template <class V, class... A>
 MSL_INLINE constexpr V make(A... arguments) {
-  if constexpr (vector_size_v<V> == 1) {
+  if constexpr (vector_size_v<V> == 1 && sizeof...(A) == 1) {
+    return (convert<V>(arguments), ...);
+  } else if constexpr (vector_size_v<V> == 1) {
     return V(arguments...);
   } else if constexpr (sizeof...(A) == 0) {
     return V{};
@@ -73,19 +94,40 @@ struct caster {
 };
 
 template <class T, int N>
-struct packed_vec {
-  T element[N];
+struct packed_elements;
+template <class T>
+struct packed_elements<T, 2> {
+  T x, y;
+};
+template <class T>
+struct packed_elements<T, 3> {
+  T x, y, z;
+};
+template <class T>
+struct packed_elements<T, 4> {
+  T x, y, z, w;
+};
+
+template <class T, int N>
+struct packed_vec : packed_elements<T, N> {
   packed_vec() = default;
   MSL_INLINE packed_vec(vec<T, N> vector) {
-    for (int i = 0; i < N; ++i) element[i] = vector[i];
+    for (int i = 0; i < N; ++i) (*this)[i] = vector[i];
   }
+#ifdef MSL_STRICT  // C++ makes no copy constructors for other address spaces
+  packed_vec(const packed_vec&) = default;
+  packed_vec& operator=(const packed_vec&) = default;
+  packed_vec(const MSL_DEVICE packed_vec&) {}
+  packed_vec(const MSL_CONSTANT packed_vec&) {}
+  packed_vec(const MSL_THREADGROUP packed_vec&) {}
+#endif
   MSL_INLINE operator vec<T, N>() const {
     vec<T, N> vector;
-    for (int i = 0; i < N; ++i) vector[i] = element[i];
+    for (int i = 0; i < N; ++i) vector[i] = (*this)[i];
     return vector;
   }
-  MSL_INLINE T& operator[](int i) { return element[i]; }
-  MSL_INLINE const T& operator[](int i) const { return element[i]; }
+  MSL_INLINE T& operator[](int i) { return (&this->x)[i]; }
+  MSL_INLINE const T& operator[](int i) const { return (&this->x)[i]; }
 };
 template <class T, int N>
 struct vector_traits<packed_vec<T, N>> {
