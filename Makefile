@@ -21,12 +21,12 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
+	$(BIN)/clang-format --dry-run --Werror $$(find cpp metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $$(find cpp -name '*.h' -o -name '*.cpp')
+	$(BIN)/clang-format -i $$(find cpp metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/affine_products.py

@@ -4,6 +4,7 @@
 
 #include "base/start_thread.h"
 #include "base/stopwatch.h"
+#include "device/check.h"
 
 namespace mference::cpu {
 
@@ -86,7 +87,12 @@ void CpuStream::perform(const Command& command) {
   std::visit(Overload{
                  [&](const Operation& operation) {
                    if (failed()) return;
-                   std::visit([&](const auto& op) { execute(op, context_); }, operation);
+                   std::visit(
+                       [&](const auto& op) {
+                         mference::check(op);
+                         execute(op, context_);
+                       },
+                       operation);
                  },
                  [&](const Wait& wait) {
                    Stopwatch watch;

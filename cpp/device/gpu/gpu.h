@@ -33,7 +33,8 @@ class Library {
 };
 
 // One kernel over a grid of threadgroups. `views` are bound to buffer(0), buffer(1) and so on; an
-// empty view leaves its index unbound. The bytes of `constants` follow at the next index.
+// empty view leaves its index unbound. The bytes of `constants` follow at the next index; launch()
+// copies them.
 struct Launch {
   static constexpr size_t kMaxViews = 24;
   const Pipeline* pipeline = nullptr;
