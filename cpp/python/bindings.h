@@ -10,5 +10,6 @@ void bind_operations(pybind11::module_& module);
 void bind_model(pybind11::module_& module);
 void bind_experts(pybind11::module_& module);
 void bind_planning(pybind11::module_& module);
+void bind_reading(pybind11::module_& module);
 
 }  // namespace mference

@@ -26,6 +26,13 @@ def cpu_device(threads: int = 0, isa: str = "auto", float32_products: bool = Fal
 def cpu_isas() -> list[str]:
     """Instruction sets this processor can run, best last."""
 
+def time_reads(fd: int, offsets: Sequence[int], size: int, readers: int = 8) -> float:
+    """Seconds of reading `size` bytes at each offset of a file, `readers` of them at a time.
+
+    The reads are those of a model's experts: the next ones start when all before have ended.
+    Raises ExpertFillError if one fails, DeviceError if the memory does not suffice.
+    """
+
 _Floats = NDArray[np.float32]
 _Bits = NDArray[np.uint16]
 _Kv = NDArray[np.float16] | NDArray[np.float32]

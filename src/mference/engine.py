@@ -12,7 +12,14 @@ from mference import _core
 from mference.errors import ArchMismatch, ConfigError, DeviceError, LayoutError
 from mference.families import FAMILIES
 from mference.families.arch import CORE_FIELDS, EXTENSION_FIELDS, Arch
-from mference.memory import RUNGS, Slots, auto_slots, available_memory
+from mference.memory import (
+    RUNGS,
+    Slots,
+    available_memory,
+    choose_slots,
+    installed_footprint,
+    parse_bytes,
+)
 from mference.report import Counters
 from mference.store import Install
 from mference.store.directory import LAYOUT, MANIFEST
@@ -46,36 +53,39 @@ def auto_chunk(tokens: int) -> int:
     return next((size for size in CHUNKS if size >= tokens), CHUNKS[-1])
 
 
-def resolve_slots(slots: Slots, install: Install) -> int:
+def resolve_slots(
+    slots: Slots, install: Install, *, context: int, chunk: int, memory: int | str | None = None
+) -> int:
     """Slots for each layer as the core counts them: 0 stands for `resident`.
 
     Raises:
-        ConfigError: the number is not a rung.
+        ConfigError: the number is not a rung, or the budget does not hold the model.
+        DeviceError: the system has not enough memory for it.
     """
     arch = install.manifest.arch
-    if slots == "resident":
-        return 0
-    if slots == "auto":
-        if install.entry is not None and install.entry.embedded:
-            return DEMO_SLOTS
-        return auto_slots(
-            "cpu",
-            install.family,
-            available_memory(),
-            layers=sum(1 for layer in install.layout.layers if layer.experts),
-            experts=arch.integer("numExperts"),
-            stride=install.layout.expert_stride,
-        )
-    if slots not in RUNGS:
-        raise ConfigError(
-            f"{slots} expert slots: choose one of {', '.join(map(str, RUNGS))}, resident or auto"
-        )
-    if slots < arch.integer("topKExperts"):
-        raise ConfigError(
-            f"{slots} expert slots: a token of this model selects {arch['topKExperts']} experts, "
-            "and each needs a slot of its own; choose more"
-        )
-    return slots
+    if slots not in ("auto", "resident"):
+        if slots not in RUNGS:
+            raise ConfigError(
+                f"{slots} expert slots: choose one of {', '.join(map(str, RUNGS))}, resident or "
+                "auto"
+            )
+        if slots < arch.integer("topKExperts"):
+            raise ConfigError(
+                f"{slots} expert slots: a token of this model selects {arch['topKExperts']} "
+                "experts, and each needs a slot of its own; choose more"
+            )
+    embedded = install.entry is not None and install.entry.embedded
+    chosen = choose_slots(
+        slots,
+        arch,
+        installed_footprint(install),
+        context=context,
+        chunk=chunk,
+        available=available_memory(),
+        budget=None if memory is None else parse_bytes(memory),
+        default=DEMO_SLOTS if embedded else None,
+    )
+    return 0 if chosen == "resident" else chosen
 
 
 def build_core(
@@ -84,6 +94,7 @@ def build_core(
     slots: Slots = "auto",
     context: int = 4096,
     chunk: int = 128,
+    memory: int | str | None = None,
     threads: int = 0,
     isa: str = "auto",
     readers: int = 8,
@@ -98,6 +109,7 @@ def build_core(
         slots: expert slots for each layer.
         context: tokens the KV state can hold.
         chunk: rows of a prefill chunk, one of `CHUNKS`; cut to the context.
+        memory: most bytes of own memory, as a number or a text such as `6GiB`; None for no limit.
         threads: compute threads; 0 for one a processor.
         isa: instruction set of the CPU kernels, or `auto`.
         readers: threads that read experts.
@@ -113,10 +125,7 @@ def build_core(
         DeviceError: the device refused, or the memory does not suffice.
         TensorNotFound: the install lacks a tensor of its family.
     """
-    if not 1 <= context <= MAX_CONTEXT:
-        raise ConfigError(f"context {context}: it must be 1 to {MAX_CONTEXT} tokens")
-    if not 0 <= threads <= MAX_THREADS:
-        raise ConfigError(f"{threads} threads: choose 1 to {MAX_THREADS}, or 0 for one a processor")
+    check_sizes(context, threads)
     if chunk not in CHUNKS:
         raise ConfigError(f"prefill chunk {chunk}: choose one of {', '.join(map(str, CHUNKS))}")
     if advice not in get_args(Advice):
@@ -138,7 +147,7 @@ def build_core(
             expert_stride=install.layout.expert_stride,
             expert_parts=_parts(layers),
             verify_layer=install.verify_layer,
-            slots=resolve_slots(slots, install),
+            slots=resolve_slots(slots, install, context=context, chunk=chunk, memory=memory),
             context=context,
             chunk=chunk,
             readers=readers,
@@ -151,6 +160,18 @@ def build_core(
             f"not enough memory for a context of {context:,} tokens in chunks of {chunk} with "
             f"expert slots {slots}; choose less"
         ) from None
+
+
+def check_sizes(context: int, threads: int) -> None:
+    """Check what can be checked before an install is opened.
+
+    Raises:
+        ConfigError: the context or the number of threads is outside its range.
+    """
+    if not 1 <= context <= MAX_CONTEXT:
+        raise ConfigError(f"context {context}: it must be 1 to {MAX_CONTEXT} tokens")
+    if not 0 <= threads <= MAX_THREADS:
+        raise ConfigError(f"threads {threads}: choose 1 to {MAX_THREADS}, or 0 for one a processor")
 
 
 def _check_arch(arch: Arch) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack
@@ -66,16 +66,26 @@ class Answer(Iterator[str]):
 
     def __next__(self) -> str:
         while True:
-            try:
-                part = next(self._stream)
-            except StopIteration as end:
-                if isinstance(end.value, Generated):
-                    self._generated = end.value
-                    self._report = self._model_report().since(self._report)
-                raise StopIteration from None
-            self._parts.append(part)
+            part = self._next_part()
             if isinstance(part, Content):
                 return part.text
+
+    def parts(self) -> Iterator[Part]:
+        """Iterate over content, reasoning and tool calls instead, in the order written."""
+        with suppress(StopIteration):
+            while True:
+                yield self._next_part()
+
+    def _next_part(self) -> Part:
+        try:
+            part = next(self._stream)
+        except StopIteration as end:
+            if isinstance(end.value, Generated):
+                self._generated = end.value
+                self._report = self._model_report().since(self._report)
+            raise StopIteration from None
+        self._parts.append(part)
+        return part
 
     def close(self) -> None:
         """End the answer where it is."""
@@ -118,6 +128,7 @@ def load(
     slots: Slots = "auto",
     context: int = 4096,
     prefill_chunk: int = 128,
+    memory: int | str | None = None,
     threads: int = 0,
     advice: Advice = "off",
     verify: Policy = "full-sha256",
@@ -134,6 +145,9 @@ def load(
             memory, else as many as fit; 16 for the embedded demo). The output is the same.
         context: most tokens of prompt and answer together; sets the size of the KV state.
         prefill_chunk: prompt tokens computed together: 32, 64 ... 4096. The output is the same.
+        memory: most bytes of own memory, as a number or a text such as `6GiB`: expert slots, keys
+            and values, scratch, Python. `auto` then takes the most slots that keep within it.
+            Mapped files are not own memory: the system may drop and read them again.
         threads: compute threads; 0 for one a processor.
         advice: whether the system is told which experts are about to be read: `off`; `default`,
             always; `bounded`, unless a request misses more than 12 experts or 384 MiB; `adaptive`,
@@ -146,8 +160,8 @@ def load(
 
     Raises:
         StoreError: the directory is not an install that can be used; each condition has a class.
-        ConfigError: an argument is outside its range.
-        DeviceError: the device is not available.
+        ConfigError: an argument is outside its range, or the budget does not hold the model.
+        DeviceError: the device is not available, or the system has not enough memory.
     """
     if device != "cpu":
         raise ConfigError(f"device '{device}' is not available; this version computes on 'cpu'")
@@ -160,6 +174,7 @@ def load(
         slots=slots,
         context=context,
         prefill_chunk=prefill_chunk,
+        memory=memory,
         threads=threads,
         advice=advice,
     )
@@ -182,6 +197,7 @@ def assemble(
     slots: Slots,
     context: int,
     prefill_chunk: int,
+    memory: int | str | None = None,
     threads: int,
     advice: Advice = "off",
 ) -> "Model":
@@ -194,6 +210,7 @@ def assemble(
         slots=slots,
         context=context,
         chunk=prefill_chunk,
+        memory=memory,
         threads=threads,
         advice=advice,
     )
@@ -295,15 +312,39 @@ class Model:
 
         Nothing is computed before the first piece is asked for. Raises as they do.
         """
-        engine = self._open()
-        config = GenerationConfig(**settings)
-        reader: Reader
+        self._open()
+        GenerationConfig(**settings)
         if isinstance(prompt, str):
             ids = self.format.raw_ids(prompt)
-            reader = self.format.text_reader(config.stop)
-        else:
-            ids = self.format.prompt_ids(prompt, tools)
-            reader = self.format.assistant_reader(tools, config.stop)
+            return self.stream_ids(ids, chat=False, on_prefill=on_prefill, **settings)
+        ids = self.format.prompt_ids(prompt, tools)
+        return self.stream_ids(ids, chat=True, tools=tools, on_prefill=on_prefill, **settings)
+
+    def stream_ids(
+        self,
+        ids: Sequence[int],
+        *,
+        chat: bool,
+        tools: Sequence[ToolLike] | None = None,
+        on_prefill: OnPrefill | None = None,
+        **settings: Unpack[Settings],
+    ) -> Answer:
+        """Like `stream`, for a prompt whose ids are known.
+
+        Args:
+            ids: the prompt, from `format.prompt_ids` or `format.raw_ids`.
+            chat: read an assistant's answer, whose thoughts and tool calls are no visible text.
+            tools: those that the prompt declares.
+            on_prefill: told the prompt tokens done, and their total, after each chunk.
+            **settings: fields of `GenerationConfig`.
+        """
+        engine = self._open()
+        config = GenerationConfig(**settings)
+        reader: Reader = (
+            self.format.assistant_reader(tools, config.stop)
+            if chat
+            else self.format.text_reader(config.stop)
+        )
         if self._answer is not None:
             self._answer.close()
         engine.rewind(0)

@@ -117,3 +117,13 @@ def process_memory(peak_own: int = 0, peak_mapped: int = 0) -> Memory:
 
     own, mapped = size("RssAnon"), size("RssFile")
     return Memory(own, mapped, max(own, peak_own), max(mapped, peak_mapped), size("VmHWM"))
+
+
+def size(count: int) -> str:
+    """A number of bytes for people, in powers of 1000."""
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"

@@ -1,6 +1,6 @@
 import pytest
 
-from mference.chat.tools import InvalidToolsError, Tool, offered
+from mference.chat.tools import InvalidToolsError, Tool, offered, read_tools
 
 
 def test_tools_are_read_wrapped_or_bare():
@@ -28,3 +28,12 @@ def test_tools_are_read_wrapped_or_bare():
 def test_a_tool_that_cannot_be_offered_is_refused(given, says):
     with pytest.raises(InvalidToolsError, match=says):
         offered(given)
+
+
+def test_tools_are_read_from_a_file(tmp_path):
+    path = tmp_path / "tools.json"
+    path.write_text('[{"type": "function", "function": {"name": "f"}}, {"name": "g"}]')
+    assert [tool.name for tool in read_tools(path)] == ["f", "g"]
+    path.write_text('[{"name": "f"}, {"name": "f"}]')
+    with pytest.raises(InvalidToolsError, match=r"tools.json\[1\]: a second tool"):
+        read_tools(path)

@@ -1,5 +1,6 @@
 """Runs the command line as a child process, the way a user does."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = [sys.executable, "-c", "from mference.cli import main; main()"]
+from mference.cli.demo import WEATHER
+
+COMMAND = [str(Path(sys.executable).with_name("mference"))]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -35,3 +38,11 @@ def mference_command(cli_environment: dict[str, str], tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def tools_file(tmp_path: Path) -> Path:
+    """Declares one tool, which the demo model knows how to call."""
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps([WEATHER]))
+    return path

@@ -7,14 +7,12 @@ from mference.session.config import GenerationConfig
 from mference.session.generation import (
     ContinuationError,
     EmptyPromptError,
-    answer_limit,
     completion_of,
     generate,
     parts_of,
     reply_of,
 )
 from tests.chat.demo import chat_format, prompts
-from tests.conformance.loader import cases
 from tests.session.scripted import ScriptedEngine, drained
 
 CHAT = chat_format()
@@ -34,13 +32,6 @@ def complete(events):
 
 def reply(events, *, tools_offered=False):
     return reply_of(*drained(parts_of(events)), tools_offered=tools_offered)
-
-
-@pytest.mark.parametrize("case", cases("cli", "budget"))
-def test_the_answer_limit_is_cut_to_the_room_left(case):
-    given = case.given
-    limit = answer_limit(given["prompt_tokens"], given["max_new"], given["max_context"])
-    assert limit == case.expect["max_new"]
 
 
 def test_a_completion_has_text_counts_and_reason():

@@ -25,14 +25,17 @@ def trim_history(
 
     A leading system message and the newest message always stay. `count` renders and counts the
     whole conversation again after every drop, because the cost of a message depends on its
-    neighbours. Tool results go together with the call that they answer.
+    neighbours. Tool results go, and stay, together with the call that they answer.
     """
     kept = list(messages)
     first = 1 if kept and kept[0].role in _GUIDANCE else 0
+    newest = 1
+    while newest < len(kept) - first and kept[-newest].role == "tool":
+        newest += 1
     tokens = count(kept)
-    while tokens > limit and first < len(kept) - 1:
+    while tokens > limit and first < len(kept) - newest:
         del kept[first]
-        while first < len(kept) - 1 and kept[first].role == "tool":
+        while first < len(kept) - newest and kept[first].role == "tool":
             del kept[first]
         tokens = count(kept)
     return Trimmed(tuple(kept), tokens, len(messages) - len(kept), tokens <= limit)

@@ -2,11 +2,14 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
+from mference.errors import ConfigError
 from mference.jsontext import refuse_constant
 
 MAX_DEPTH = 64
+FILE_CAP = 64 << 20
 
 Json = Any  # what `json.loads` returns
 
@@ -36,3 +39,28 @@ def decode(text: str) -> Json:
     if depth(text) > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     return json.loads(text, parse_constant=refuse_constant)
+
+
+def read_file(path: str | Path, kind: str) -> Json:
+    """Decode a JSON file that a user names; `kind` says in messages what it is, such as `tools`.
+
+    Raises:
+        ConfigError: the file cannot be read, is larger than 64 MiB, not UTF-8 or not JSON.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(FILE_CAP + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {kind} file {path}: {error.strerror}") from error
+    if len(data) > FILE_CAP:
+        raise ConfigError(f"{path}: larger than {FILE_CAP} bytes, which no context can hold")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: not UTF-8 at byte {error.start}; save the file as UTF-8"
+        ) from error
+    try:
+        return decode(text.removeprefix("\ufeff"))
+    except ValueError as error:
+        raise ConfigError(f"{path}: not valid JSON: {error}") from error

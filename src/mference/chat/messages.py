@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mference.chat import json_text
-from mference.errors import ConfigError, TemplateError
-
-MESSAGES_CAP = 64 << 20
+from mference.errors import TemplateError
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -85,24 +83,7 @@ def read_messages(path: str | Path) -> tuple[Message, ...]:
         ConfigError: the file cannot be read, is larger than 64 MiB, not UTF-8 or not JSON.
         InvalidMessagesError: the JSON is not an array of messages; says which message and key.
     """
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(MESSAGES_CAP + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read messages file {path}: {error.strerror}") from error
-    if len(data) > MESSAGES_CAP:
-        raise ConfigError(f"{path}: larger than {MESSAGES_CAP} bytes, which no context can hold")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: not UTF-8 at byte {error.start}; save the file as UTF-8"
-        ) from error
-    try:
-        value = json_text.decode(text.removeprefix("\ufeff"))
-    except ValueError as error:
-        raise ConfigError(f"{path}: not valid JSON: {error}") from error
-    messages = conversation(value, str(path))
+    messages = conversation(json_text.read_file(path, "messages"), str(path))
     if not messages:
         raise InvalidMessagesError(f"{path}: there is no message to answer")
     return messages

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from mference.chat import json_text
 from mference.errors import TemplateError
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -26,27 +28,41 @@ class Tool:
 ToolLike = Tool | Mapping[str, Any]
 
 
-def offered(tools: Sequence[ToolLike] | None) -> tuple[Tool, ...]:
+def offered(tools: Sequence[ToolLike] | None, source: str = "tools") -> tuple[Tool, ...]:
     """Check tools given as `Tool`, `{"type": "function", "function": {...}}` or the inner object.
 
     Raises:
-        InvalidToolsError: naming the tool's index and the fault; two tools of one name are one.
+        InvalidToolsError: naming `source`, the tool's index and the fault, such as a name that
+            another tool has.
     """
     if tools is not None and (isinstance(tools, str | bytes) or not isinstance(tools, Sequence)):
-        raise InvalidToolsError(f"tools: expected a list, got {type(tools).__name__}")
+        raise InvalidToolsError(f"{source}: expected a list, got {type(tools).__name__}")
     checked = [
-        tool if isinstance(tool, Tool) else _tool(tool, f"tools[{i}]")
+        tool if isinstance(tool, Tool) else _tool(tool, f"{source}[{i}]")
         for i, tool in enumerate(tools or ())
     ]
     names = [tool.name for tool in checked]
     for i, name in enumerate(names):
         if not _NAME.fullmatch(name):
             raise InvalidToolsError(
-                f"tools[{i}]: name {name!r} is not 1 to 64 letters, digits and _"
+                f"{source}[{i}]: name {name!r} is not 1 to 64 letters, digits and _"
             )
         if name in names[:i]:
-            raise InvalidToolsError(f"tools[{i}]: a second tool named {name!r}")
+            raise InvalidToolsError(f"{source}[{i}]: a second tool named {name!r}")
     return tuple(checked)
+
+
+def read_tools(path: str | Path) -> tuple[Tool, ...]:
+    """Read a JSON file that holds an array of OpenAI-style function declarations.
+
+    Raises:
+        ConfigError: the file cannot be read, is larger than 64 MiB, not UTF-8 or not JSON.
+        InvalidToolsError: the JSON is not an array of declarations; says which one and the fault.
+    """
+    tools = offered(json_text.read_file(path, "tools"), str(path))
+    if not tools:
+        raise InvalidToolsError(f"{path}: there is no tool to offer")
+    return tools
 
 
 def _tool(value: object, where: str) -> Tool:

@@ -4,13 +4,15 @@ Exit codes: 0 success, 1 failure while running, 2 usage error or a prompt that d
 interrupted.
 """
 
+import sys
 from typing import Annotated
 
 import typer
 
 from mference.cli.chat import chat
 from mference.cli.demo import demo
-from mference.cli.exits import guarded, open_missing_streams
+from mference.cli.doctor import doctor
+from mference.cli.exits import guarded, prepare_streams
 from mference.cli.families import families
 from mference.cli.generate import generate
 from mference.cli.install import install
@@ -23,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (install, families, verify, generate, chat, demo):
+for command in (install, families, verify, generate, chat, demo, doctor):
     app.command()(guarded(command))
 
 
@@ -43,5 +45,5 @@ def _options(
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    open_missing_streams()
-    app()
+    prepare_streams()
+    sys.exit(guarded(app)(standalone_mode=False))

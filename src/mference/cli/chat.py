@@ -5,67 +5,61 @@ from typing import Annotated
 
 import typer
 
-from mference.chat.history import trim_history
 from mference.chat.messages import Message
-from mference.cli import options
-from mference.cli.output import note, print_footer, show_reply
-from mference.errors import GenerationError, MferenceError
-from mference.model import Model, Settings, load
+from mference.chat.tools import read_tools
+from mference.cli import options as flags
+from mference.cli.conversation import Conversation
+from mference.cli.line_input import LineInput
+from mference.cli.options import GenerationOptions, with_generation_options
+from mference.cli.output import message_line, note
+from mference.errors import MferenceError
 
 HELP = "/clear starts over, /history shows the conversation, /quit or Ctrl-D ends it."
+CHUNK = 128
 
 
+@with_generation_options
 def chat(
-    model: options.ModelDir,
+    options: GenerationOptions,
+    *,
     system: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="Guidance for the model; may be repeated."),
     ] = None,
-    max_new: options.MaxNew = 1024,
-    max_context: options.MaxContext = 4096,
-    temperature: options.Temperature = 0.2,
-    top_k: options.TopK = 64,
-    top_p: options.TopP = 0.95,
-    repetition_penalty: options.Penalty = 1.0,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    expert_cache_slots: options.SlotsOption = "auto",
-    prefill_chunk: options.Chunk = "auto",
-    threads: options.Threads = 0,
-    verify: options.Verify = "full-sha256",
-    allow_unpinned: options.AllowUnpinned = False,
-    quiet: options.Quiet = False,
+    tools: flags.ToolsFile = None,
+    thinking: flags.Thinking = False,
 ) -> None:
     """Talk to a model. Lines come from the terminal or from a pipe.
 
-    Example:
+    Where the model calls one of the --tools, the next line is what the tool answers.
+
+    Examples:
 
       mference chat --model demo.gturbo --system "You are a pocket dictionary."
+
+      mference chat --model demo.gturbo --tools tools.json
     """
-    settings = options.settings_of(
-        max_new=max_new,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        repetition_penalty=repetition_penalty,
-        seed=seed,
-        stop=stop,
-    )
-    loaded = load(
-        model,
-        slots=options.parse_slots(expert_cache_slots),
-        context=max_context,
-        prefill_chunk=options.parse_chunk(prefill_chunk) or 128,
-        threads=threads,
-        verify=verify,
-        allow_unpinned=allow_unpinned,
-        warn=note,
-    )
-    with loaded:
-        converse(loaded, settings, guidance="\n".join(system or ()), quiet=quiet)
+    guidance = "\n".join(system or ())
+    flags.require_unicode("--system", guidance)
+    offered = read_tools(tools) if tools else ()
+    install, form = options.open()
+    if offered or thinking:
+        # An install that cannot take them says so now, and not to the first question.
+        form.render([Message("user", "")], offered, enable_thinking=thinking)
+    with options.assemble(install, form, CHUNK) as model, options.traced(model):
+        converse(
+            Conversation(
+                model,
+                options.settings,
+                guidance=guidance,
+                tools=offered,
+                thinking=thinking,
+                figures=options.show_figures,
+            )
+        )
 
 
-def converse(model: Model, settings: Settings, *, guidance: str = "", quiet: bool = False) -> None:
+def converse(conversation: Conversation) -> None:
     """Answer line after line until the input ends.
 
     Ctrl-C in a terminal ends the answer that is being written; at the prompt it raises
@@ -73,67 +67,36 @@ def converse(model: Model, settings: Settings, *, guidance: str = "", quiet: boo
     """
     terminal = sys.stdin.isatty()
     if terminal:
-        import readline  # noqa: F401 - gives input() its line editing and history
-
         note(HELP)
-    start = [Message("system", guidance)] if guidance else []
-    history = list(start)
-    while (line := _read_line(terminal)) is not None:
-        match line.strip():
-            case "":
-                continue
-            case "/quit" | "/exit":
-                return
-            case "/clear":
-                history = list(start)
-                note("The conversation is empty.")
-                continue
-            case "/history":
-                for message in history:
-                    note(f"{message.role}: {message.content}")
-                continue
-            case command if command.startswith("/"):
-                note(f"{command.split()[0][:40]} is no command. {HELP}")
-                continue
+    source = LineInput()
+    while True:
         try:
-            history = _answer(model, [*history, Message("user", line)], settings, quiet=quiet)
-        except KeyboardInterrupt:
-            if not terminal:
-                raise
-            note("\n[interrupted; this question is not part of the conversation]")
+            line = source.read(conversation.prompt)
+            if line is None or line.strip() in ("/quit", "/exit"):
+                return
+            _take(conversation, line)
         except MferenceError as error:
             if not terminal:
                 raise
             note(f"mference: {error}")
 
 
-def _read_line(terminal: bool) -> str | None:
-    if terminal:
-        try:
-            return input("> ")
-        except EOFError:
-            note("")
-            return None
-    line = sys.stdin.readline()
-    return line.rstrip("\n") if line else None
-
-
-def _answer(
-    model: Model, history: list[Message], settings: Settings, *, quiet: bool
-) -> list[Message]:
-    """Shows the answer to the last message; the conversation with it."""
-    trimmed = trim_history(
-        history, model.context - 1, lambda messages: len(model.format.prompt_ids(messages))
-    )
-    if trimmed.dropped:
-        note(f"[the {trimmed.dropped} oldest messages no longer fit and were left out]")
-    if not trimmed.fits:
-        raise GenerationError(
-            f"this message needs {trimmed.tokens} tokens, and the context has {model.context}; "
-            "shorten it, or start again with a larger --max-context"
-        )
-    answer = model.stream(list(trimmed.kept), **settings)
-    reply = show_reply(answer)
-    if not quiet:
-        print_footer(answer)
-    return [*trimmed.kept, Message("assistant", reply.content)]
+def _take(conversation: Conversation, line: str) -> None:
+    match line.strip():
+        case "":
+            pass
+        case "/clear":
+            conversation.clear()
+            note("The conversation is empty.")
+        case "/history":
+            for message in conversation.messages:
+                note(message_line(message))
+        case command if command.startswith("/"):
+            note(f"{command.split()[0][:40]} is no command. {HELP}")
+        case _:
+            try:
+                conversation.take(line)
+            except KeyboardInterrupt:
+                if not sys.stdin.isatty():
+                    raise
+                note("\n[interrupted; this question is not part of the conversation]")

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from mference import demo as embedded
-from mference.cli.chat import converse
+from mference.cli.chat import CHUNK, converse
+from mference.cli.conversation import Conversation
 from mference.cli.output import (
     byte_progress,
     note,
@@ -56,7 +57,7 @@ def demo(
         chat_format_of(install),
         slots="auto",
         context=4096,
-        prefill_chunk=128,
+        prefill_chunk=CHUNK,
         threads=0,
     )
     with loaded as model:
@@ -68,7 +69,7 @@ def demo(
             _tour(model)
         else:
             note("A pocket dictionary: ask what a word means, for a capital, or a small sum.")
-            converse(model, {"temperature": 0})
+            converse(Conversation(model, {"temperature": 0}))
 
 
 def _tour(model: Model) -> None:

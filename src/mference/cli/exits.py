@@ -1,53 +1,65 @@
 """How a command that could not finish says so: one line on stderr and an exit code."""
 
 import functools
+import io
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec
+from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
 
 from mference.chat.messages import InvalidMessagesError
+from mference.chat.tools import InvalidToolsError
 from mference.errors import ConfigError, ContextLengthError, MferenceError
 
 FAILURE = 1
 USAGE = 2
 INTERRUPTED = 130
 
+# The base of what typer raises for a command line it cannot parse; typer does not export it.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def guarded(command: Callable[P, None]) -> Callable[P, None]:
+def guarded(command: Callable[P, R]) -> Callable[P, R]:
     """The command, with every error that a user can cause turned into a message and a code."""
 
     @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            command(*args, **kwargs)
+            result = command(*args, **kwargs)
             sys.stdout.flush()
-        except (ConfigError, ContextLengthError, InvalidMessagesError) as error:
+            return result
+        except _UsageError as error:
+            fail(_usage(error), USAGE)
+        except (ConfigError, ContextLengthError, InvalidMessagesError, InvalidToolsError) as error:
             fail(error, USAGE)
         except MferenceError as error:
             fail(error, FAILURE)
         except KeyboardInterrupt as interrupt:
             fail(interrupt, INTERRUPTED)
         except BrokenPipeError:
-            # The reader has gone: nothing may be flushed into the closed pipe again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _abandon_output()
             fail(BrokenPipeError("the output was closed before the answer was complete"), FAILURE)
         except OSError as error:
+            if error.filename is None:
+                _abandon_output()
             where = error.filename or "the output cannot be written"
             fail(OSError(f"{where}: {error.strerror}"), FAILURE)
 
     return run
 
 
-def open_missing_streams() -> None:
+def prepare_streams() -> None:
     """Stand in for standard streams that the caller closed, which Python leaves as None.
 
-    Input is then empty, and notes go nowhere instead of into the answers.
+    Input is then empty, and notes go nowhere instead of into the answers. Input that is not text
+    is let through to whoever checks it, and output that the terminal's character set lacks
+    becomes question marks.
 
     Raises:
         SystemExit: standard output is closed; with FAILURE.
@@ -56,17 +68,33 @@ def open_missing_streams() -> None:
     sys.stdin = sys.stdin or nowhere.open()
     sys.stderr = sys.stderr or nowhere.open("w")
     if sys.stdout is None:
-        print("mference: standard output is closed; answers need a place to go", file=sys.stderr)
-        sys.exit(FAILURE)
+        fail(OSError("standard output is closed; answers need a place to go"), FAILURE)
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
 
 
-def fail(error: BaseException, code: int) -> None:
+def fail(error: BaseException, code: int) -> NoReturn:
     """Print the error, and what its notes advise, and exit.
 
     Raises:
-        typer.Exit: always.
+        SystemExit: always.
     """
     print(f"mference: {str(error) or 'interrupted'}", file=sys.stderr)
     for advice in getattr(error, "__notes__", ()):
         print(advice, file=sys.stderr)
-    raise typer.Exit(code)
+    sys.exit(code)
+
+
+def _usage(error: Exception) -> Exception:
+    """A usage error on one line, with the command whose help explains more."""
+    said = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    return ValueError(
+        f"{said.rstrip('.')}. See {context.command_path} --help." if context else said
+    )
+
+
+def _abandon_output() -> None:
+    """Nothing may be flushed again into what has refused it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

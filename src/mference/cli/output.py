@@ -14,9 +14,12 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from mference.chat.parts import ToolCall
+from mference.chat.messages import Message
+from mference.chat.parts import Content, Reasoning, ToolCall
+from mference.jsontext import compact
 from mference.model import Answer
 from mference.report import Report
+from mference.report import size as size
 from mference.session.results import Completion, Reply
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -38,13 +41,24 @@ def show(answer: Answer) -> None:
         sys.stdout.flush()
 
 
-def show_reply(answer: Answer) -> Reply:
-    """Write a chat answer to stdout as it comes, then the tools it calls; the reply."""
-    empty = True
-    for text in answer:
-        empty = False
-        sys.stdout.write(text)
-        sys.stdout.flush()
+def show_reply(answer: Answer, *, thinking: bool = False) -> Reply:
+    """Write a chat answer to stdout as it comes, then the tools it calls; the reply.
+
+    With `thinking`, the model's thoughts go to stderr.
+    """
+    empty, thought = True, ""
+    for part in answer.parts():
+        if isinstance(part, Reasoning) and thinking:
+            thought = part.text
+            print(thought, end="", file=sys.stderr, flush=True)
+            continue
+        if not thought.endswith("\n") and thought:
+            note("")
+        thought = ""
+        if isinstance(part, Content):
+            empty = False
+            sys.stdout.write(part.text)
+            sys.stdout.flush()
     reply = answer.reply
     if not empty:
         sys.stdout.write("\n")
@@ -57,6 +71,16 @@ def show_reply(answer: Answer) -> Reply:
 def tool_call_line(call: ToolCall) -> str:
     """A tool call on one line, as code."""
     return f"{call.name}({call.arguments_json})"
+
+
+def message_line(message: Message) -> str:
+    """A message of a conversation for people: who, and what was said, called or answered."""
+    who = f"{message.name} result" if message.role == "tool" else message.role
+    said = [message.content if isinstance(message.content, str) else compact(message.content)]
+    if message.tool_calls:
+        said = [message.content] if isinstance(message.content, str) else []
+        said += [f"{call.name}({compact(call.arguments)})" for call in message.tool_calls]
+    return f"{who}: {' '.join(said)}"
 
 
 def footer(completion: Completion, report: Report) -> str:
@@ -73,19 +97,35 @@ def footer(completion: Completion, report: Report) -> str:
     return "[" + ", ".join(parts) + "]"
 
 
-def size(count: int) -> str:
-    """A number of bytes for people, in powers of 1000."""
-    value = float(count)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.2f} GB"
-
-
 def print_footer(answer: Answer) -> None:
     """The footer of an answer, on stderr."""
     note(footer(answer.completion, answer.report))
+
+
+def phases(report: Report) -> str:
+    """Where the time, the experts and the memory went, a line each."""
+    lines = [
+        f"cb1      {report.mix_seconds:.3f} s to encode, {report.router_wait_seconds:.3f} s until "
+        "the router had chosen",
+        f"io       {report.fill_seconds:.3f} s of reads: {report.overlapped_read_seconds:.3f} s "
+        f"overlapped, {report.exposed_read_seconds:.3f} s exposed",
+        f"cb2      {report.routed_seconds:.3f} s to plan and encode",
+        f"head     {report.head_seconds:.3f} s",
+        f"experts  {report.hits:,} hits, {report.misses:,} misses, {report.evictions:,} evictions, "
+        f"{size(report.bytes_read)} read",
+    ]
+    memory = report.memory
+    if memory.own is not None and memory.mapped is not None:
+        lines.append(
+            f"memory   {size(memory.own)} own, at most {size(memory.peak_own or 0)}; "
+            f"{size(memory.mapped)} mapped, at most {size(memory.peak_mapped or 0)}"
+        )
+    return "\n".join(lines)
+
+
+def print_phases(answer: Answer) -> None:
+    """The phases of an answer, on stderr."""
+    note(phases(answer.report))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from mference.families import (
     qwen38,
 )
 from mference.families.arch import Arch
-from mference.families.family import Family, SourceRules
+from mference.families.family import Family, Footprint, SourceRules
 from mference.families.pins import ENTRIES, PinnedEntry
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "FAMILIES",
     "Arch",
     "Family",
+    "Footprint",
     "PinnedEntry",
     "SourceRules",
     "entry_by_model_id",

@@ -68,13 +68,38 @@ class SourceRules:
 
 
 @dataclass(frozen=True)
+class Footprint:
+    """Bytes of an installed model, as they follow from its architecture.
+
+    expert_bytes: one routed expert, which its layer file rounds up to a page.
+    expert_layers: layers that have routed experts.
+    common_bytes: the tensors of `model_weights.bin`, each layer's shared expert among them.
+    token_bytes: of those, what one token reads; an embedding that is no head counts as nothing.
+    shared_bytes: one layer's shared expert.
+    """
+
+    expert_bytes: int
+    expert_layers: int
+    common_bytes: int
+    token_bytes: int
+    shared_bytes: int = 0
+
+
+def affine_bytes(rows: int, cols: int, bits: int = 4, group: int = 64) -> int:
+    """Bytes of a quantized matrix: packed values, and a BF16 scale and bias a row and group."""
+    return rows * cols * bits // 8 + rows * (cols // group) * 4
+
+
+@dataclass(frozen=True)
 class Family:
     """One code path. `rules` is None while this version cannot install or run the family.
 
     `fixed_arch` are the arch values that the forward pass is written for, whatever the size.
     `extension_keys` are the arch keys its manifests write beyond the core ones; `required_keys`
     those a reader insists on. `fixed_quant` means that the manifest records `quant` as it stands
-    instead of what the tensors show.
+    instead of what the tensors show. `footprint` gives the sizes of a model of this family, and
+    `state_bytes(arch, context, chunk)` the bytes of a sequence's state at its largest; both are
+    None where they are not known.
     """
 
     name: str
@@ -86,6 +111,8 @@ class Family:
     flash_head: bool = False
     fixed_arch: Mapping[str, ArchValue] = field(default_factory=dict)
     rules: SourceRules | None = None
+    footprint: Callable[[Arch], Footprint] | None = None
+    state_bytes: Callable[[Arch, int, int], int] | None = None
 
 
 @dataclass(frozen=True)

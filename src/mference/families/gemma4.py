@@ -5,7 +5,7 @@ from typing import Any
 
 from mference.errors import CheckpointError
 from mference.families.arch import Arch
-from mference.families.family import Family, SourceRules
+from mference.families.family import Family, Footprint, SourceRules, affine_bytes
 from mference.jsontext import Fields
 
 BASELINE = Arch(
@@ -116,9 +116,54 @@ def _invalid(message: str) -> CheckpointError:
     return CheckpointError(message, "config_invalid")
 
 
+def footprint(arch: Arch) -> Footprint:
+    """The sizes of a model of this family, quantized as the pinned checkpoint is."""
+    hidden, experts = arch.integer("hiddenSize"), arch.integer("numExperts")
+    expert = 3 * affine_bytes(arch.integer("moeIntermediateSize"), hidden)
+    shared = 3 * affine_bytes(arch.integer("ffnIntermediate"), hidden)
+    router = affine_bytes(experts, hidden, bits=8) + 2 * (hidden + experts)
+    norms = 2 * (7 * hidden + 1)  # with the layer's scalar
+    layers = sum(_attention_bytes(arch, kind == 1) for kind in arch.layer_mask)
+    layers += arch.integer("numLayers") * (router + shared + norms)
+    head = affine_bytes(arch.integer("vocabSize"), hidden) + 2 * hidden
+    return Footprint(
+        expert_bytes=expert,
+        expert_layers=arch.integer("numLayers"),
+        common_bytes=layers + head,
+        token_bytes=layers + head,
+        shared_bytes=shared,
+    )
+
+
+def _attention_bytes(arch: Arch, full: bool) -> int:
+    hidden, (kv_heads, dim) = arch.integer("hiddenSize"), _kv_shape(arch, full)
+    query, kv = arch.integer("numHeads") * dim, kv_heads * dim
+    projections = affine_bytes(query + kv * (1 if full else 2), hidden)
+    return projections + affine_bytes(hidden, query) + 2 * 2 * dim
+
+
+def _kv_shape(arch: Arch, full: bool) -> tuple[int, int]:
+    """Heads of keys and values, and their dimension."""
+    if full:
+        return arch.integer("numFullKVHeads"), arch.integer("fullHeadDim")
+    return arch.integer("numKVHeads"), arch.integer("headDim")
+
+
+def state_bytes(arch: Arch, context: int, chunk: int) -> int:
+    """Bytes of float16 keys and values: a ring for each sliding layer, a line for each full one."""
+    total = 0
+    for kind in arch.layer_mask:
+        rows = context if kind == 1 else min(context, arch.integer("slidingWindow") + chunk)
+        heads, dim = _kv_shape(arch, kind == 1)
+        total += 2 * rows * heads * dim * 2
+    return total
+
+
 FAMILY = Family(
     name="gemma4",
     baseline=BASELINE,
+    footprint=footprint,
+    state_bytes=state_bytes,
     fixed_arch={
         "hiddenActivation": "gelu_pytorch_tanh",
         "attentionKEqV": True,

@@ -1,7 +1,13 @@
 """Maple: architecture and quantization rules (its source is not readable yet)."""
 
 from mference.families.arch import COMMON_KEYS, FAMILY_KEY, Arch
-from mference.families.family import ABSENT_SLOT, Family, SlotRule
+from mference.families.family import (
+    ABSENT_SLOT,
+    Family,
+    Footprint,
+    SlotRule,
+    affine_bytes,
+)
 
 BASELINE = Arch(
     family="maple",
@@ -40,9 +46,30 @@ BASELINE = Arch(
     routerNormAfterTopK=True,
 )
 
+
+def footprint(arch: Arch) -> Footprint:
+    """The sizes of the pinned checkpoint as it is installed: 2-bit experts, 4-bit attention."""
+    hidden, common = arch.integer("hiddenSize"), 516_997_120
+    return Footprint(
+        expert_bytes=3 * affine_bytes(arch.integer("moeIntermediateSize"), hidden, bits=2),
+        expert_layers=arch.integer("numLayers"),
+        common_bytes=common,
+        token_bytes=common - affine_bytes(arch.integer("vocabSize"), hidden),
+    )
+
+
+def state_bytes(arch: Arch, context: int, _chunk: int) -> int:
+    """Bytes of bfloat16 keys and values; rings have the window's rows, whatever the chunk."""
+    ring = min(context, arch.integer("slidingWindow"))
+    rows = sum(context if kind == 1 else ring for kind in arch.layer_mask)
+    return rows * arch.integer("numKVHeads") * arch.integer("headDim") * 2 * 2
+
+
 FAMILY = Family(
     name="maple",
     baseline=BASELINE,
+    footprint=footprint,
+    state_bytes=state_bytes,
     extension_keys=(
         FAMILY_KEY, *COMMON_KEYS, "routerScoringFunc", "routedScalingFactor", "swigluLimit",
         "numSharedExperts", "numDenseLayers", "routerNormAfterTopK",

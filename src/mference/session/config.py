@@ -44,7 +44,7 @@ class GenerationConfig:
         _check(
             "top_k",
             self.top_k is None or (_is_int(self.top_k) and 1 <= self.top_k <= MAX_TOP_K),
-            self.top_k, f"1 to {MAX_TOP_K}, or none to switch it off",
+            self.top_k, f"1 to {MAX_TOP_K}, or switched off",
         )  # fmt: skip
         _check(
             "top_p", self.top_p is None or (_is_finite(self.top_p) and 0 < self.top_p <= 1),

@@ -1,9 +1,13 @@
+from itertools import cycle, repeat
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mference.chat.dialects import dialect
 from mference.chat.dialects.base import MalformedCallError, UnsupportedDialectError
 from mference.chat.dialects.gemma4 import GEMMA4, Gemma4Splitter
-from mference.chat.parts import Content, Reasoning
+from mference.chat.parts import Content, Reasoning, content_of, reasoning_of
 
 
 def test_a_dialect_not_spoken_is_refused_by_name_with_those_that_are():
@@ -29,6 +33,30 @@ def test_a_channel_closed_within_its_label_shows_nothing():
     splitter.marker("channel_close")
     assert splitter.text("x") == (Content("x"),)
     assert splitter.finish() == ()
+
+
+@given(
+    st.text("th\n\u00e9", max_size=12),
+    st.text("ab\n", max_size=12),
+    st.lists(st.integers(1, 3), min_size=1, max_size=12),
+)
+def test_where_the_text_is_cut_does_not_matter(thought, content, cuts):
+    def fed(splitter, text, sizes):
+        parts = []
+        while text:
+            size = next(sizes)
+            parts += splitter.text(text[:size])
+            text = text[size:]
+        return parts
+
+    def split(sizes):
+        splitter = Gemma4Splitter([])
+        parts = list(splitter.marker("channel_open")) + fed(splitter, thought, sizes)
+        parts += (*splitter.marker("channel_close"), *fed(splitter, content, sizes))
+        return reasoning_of(parts), content_of(parts)
+
+    whole = split(repeat(100))
+    assert split(cycle(cuts)) == whole == (thought.partition("\n")[2], content)
 
 
 @pytest.mark.parametrize(

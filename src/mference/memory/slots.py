@@ -1,7 +1,5 @@
-"""How much memory this process may use, and how many expert slots that buys."""
+"""How many expert slots a layer gets when the user does not say."""
 
-import os
-from pathlib import Path
 from typing import Literal
 
 RUNGS = (8, 16, 24, 32, 64, 96, 128)
@@ -13,39 +11,6 @@ HEADROOM = 2 * GIB
 """Left free by the automatic rule: state, scratch, and the pages of the mapped common weights."""
 
 Slots = int | Literal["auto", "resident"]
-
-
-def _read_int(path: str) -> int | None:
-    try:
-        text = Path(path).read_text("ascii").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
-
-
-def available_memory() -> int:
-    """Bytes this process can still use: what the system has to give, within its control group."""
-    try:
-        fields = Path("/proc/meminfo").read_text("ascii").split()
-        free = int(fields[fields.index("MemAvailable:") + 1]) * 1024
-    except (OSError, ValueError):
-        return total_memory()
-    for limit, usage in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ):
-        bound, used = _read_int(limit), _read_int(usage)
-        if bound is not None and used is not None:
-            free = min(free, max(0, bound - used))
-    return free
-
-
-def total_memory() -> int:
-    """Bytes of physical memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def auto_slots(

@@ -1,0 +1,214 @@
+"""What users get wrong, and what goes wrong around them: one line, an exit code, no traceback."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from mference.store.directory import LAYOUT, MANIFEST, RECEIPT, WEIGHTS
+from tests.chat.demo import CHECKPOINT
+from tests.cli.conftest import COMMAND
+
+LAYERS = json.loads((CHECKPOINT / "config.json").read_text())["text_config"]["num_hidden_layers"]
+TOKENIZER = ("chat_template.jinja", "config.json", "tokenizer.json", "tokenizer_config.json")
+FILES = [
+    MANIFEST,
+    WEIGHTS,
+    LAYOUT,
+    *(f"packed_experts/layer_{layer:02d}.bin" for layer in range(LAYERS)),
+    *(f"tokenizer/{name}" for name in TOKENIZER),
+]
+
+
+def check_line(result, code, *says):
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("mference: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    for text in says:
+        assert text in result.stderr
+
+
+@pytest.fixture
+def own_install(demo_install, tmp_path):
+    """A copy of the demo's install whose files may be replaced, but not written to."""
+    return shutil.copytree(demo_install, tmp_path / "own.gturbo", copy_function=os.link)
+
+
+@pytest.fixture
+def generate(mference_command):
+    def run(model, *arguments):
+        return mference_command(
+            "generate", "--model", model, "--prompt", "The", "--max-new", "1", *arguments
+        )
+
+    return run
+
+
+def replace(path, data):
+    path.unlink()
+    path.write_bytes(data)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    replace(path, bytes(data))
+
+
+def test_every_file_of_an_install_is_listed_here(demo_install):
+    found = {str(p.relative_to(demo_install)) for p in demo_install.rglob("*") if p.is_file()}
+    assert found - {RECEIPT} == set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_is_noticed_before_a_word_is_written(generate, own_install, name):
+    flip(own_install / name)
+    check_line(generate(own_install), 1, name.rpartition("/")[2])
+
+
+def test_a_flipped_bit_in_the_receipt_ends_trust_in_it(generate, own_install):
+    flip(own_install / RECEIPT)
+    check_line(generate(own_install, "--verify", "trusted-receipt"), 1, RECEIPT)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_cut_short_is_noticed(generate, own_install, name):
+    data = (own_install / name).read_bytes()
+    replace(own_install / name, data[: len(data) // 2])
+    check_line(generate(own_install), 1)
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if not n.startswith("tokenizer/")])
+def test_a_missing_file_is_noticed(generate, own_install, name):
+    (own_install / name).unlink()
+    check_line(generate(own_install), 1, name.rpartition("/")[2])
+
+
+def test_a_missing_tokenizer_is_noticed(generate, own_install):
+    (own_install / "tokenizer/tokenizer.json").unlink()
+    check_line(generate(own_install), 1, "tokenizer.json", "MFERENCE_TOKENIZER_DIR")
+
+
+@pytest.mark.parametrize("permission", [[], ["--allow-unpinned"]])
+def test_a_model_of_another_family_is_refused(generate, own_install, permission):
+    manifest = json.loads((own_install / MANIFEST).read_text())
+    manifest["arch"]["family"] = "qwen36"
+    replace(own_install / MANIFEST, json.dumps(manifest).encode())
+    check_line(generate(own_install, *permission), 1, "qwen36")
+
+
+@pytest.mark.parametrize("flag", ["--prompt", "--stop", "--system"])
+def test_an_argument_that_is_no_text_is_refused(mference_command, demo_install, flag):
+    command = "chat" if flag == "--system" else "generate"
+    prompt = [] if flag != "--stop" else ["--prompt", "x"]
+    broken = os.fsdecode(b"caf\xe9")
+    result = mference_command(command, "--model", demo_install, *prompt, flag, broken)
+    check_line(result, 2, flag, "not UTF-8")
+
+
+def test_a_line_that_is_no_text_is_refused(demo_install, cli_environment):
+    result = subprocess.run(
+        [*COMMAND, "chat", "--model", str(demo_install)],
+        input=b"caf\xe9\n", env=cli_environment, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert (
+        result.stderr
+        == b"mference: standard input: this line is not UTF-8; give it as UTF-8 text\n"
+    )
+
+
+@pytest.mark.parametrize("flag", ["--messages-file", "--tools"])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"[{", "JSON"),
+        (b"\xff\xfe", "UTF-8"),
+        (b'{"role": "user"}', "list"),
+        (b"[1]", "[0]"),
+        (b'[{"role": "wizard", "name": 1}]', "[0]"),
+        (b"[]", "there is no"),
+        (b"[NaN]", "NaN"),
+        (b"[" * 100_000, "deeper"),
+        (b" " * (64 << 20) + b"[]", "larger than"),
+    ],
+)
+def test_a_file_of_the_wrong_kind_is_named(
+    mference_command, demo_install, tmp_path, flag, content, says
+):
+    (tmp_path / "bad.json").write_bytes(content)
+    (tmp_path / "good.json").write_text('[{"role": "user", "content": "x"}]')
+    messages = () if flag == "--messages-file" else ("--messages-file", "good.json")
+    result = mference_command("generate", "--model", demo_install, *messages, flag, "bad.json")
+    check_line(result, 2, "bad.json", says)
+
+
+@pytest.mark.parametrize("flag", ["--tools", "--thinking"])
+def test_what_needs_a_conversation_is_refused_for_a_prompt(
+    generate, demo_install, tools_file, flag
+):
+    value = [tools_file] if flag == "--tools" else []
+    check_line(generate(demo_install, flag, *value), 2, flag, "--messages-file")
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("arguments", [["--help"], ["generate", "--help"]])
+def test_a_help_text_that_cannot_be_written_is_a_failure(cli_environment, arguments, redirection):
+    result = subprocess.run(
+        ["bash", "-c", f'"$@" {redirection}', "bash", *COMMAND, *arguments],
+        env=cli_environment, text=True, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    check_line(result, 1, "output")
+
+
+def test_a_cache_that_takes_no_files_is_named(cli_environment, tmp_path):
+    (tmp_path / "file").write_text("")
+    environment = {**cli_environment, "XDG_CACHE_HOME": str(tmp_path / "file")}
+    result = subprocess.run(
+        [*COMMAND, "demo", "--once", "x"],
+        env=environment, text=True, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    check_line(result, 1, str(tmp_path / "file"))
+
+
+def test_a_disk_that_is_full_is_a_failure_and_leaves_no_install(cli_environment, tmp_path):
+    # A limit on the size of files stands in for the disk's.
+    result = subprocess.run(
+        ["bash", "-c", 'ulimit -f 1000; "$@"', "bash", *COMMAND, "install", "--model", "demo",
+         "--output", str(tmp_path / "d.gturbo")],
+        env=cli_environment, text=True, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "File too large" in result.stderr
+    assert not (tmp_path / "d.gturbo").exists()
+
+
+def test_ctrl_c_while_the_program_loads_ends_it_in_one_line(cli_environment):
+    # The interpreter reports each import once it is done.
+    environment = {**cli_environment, "PYTHONPROFILEIMPORTTIME": "1"}
+    process = subprocess.Popen([*COMMAND, "--help"], env=environment, stderr=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert any("numpy" in line for line in iter(process.stderr.readline, ""))
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    said = [line for line in errors.splitlines() if not line.startswith("import time:")]
+    assert (process.returncode, out, said) == (130, "", ["mference: interrupted"])
+
+
+def test_a_polite_kill_leaves_no_traceback(demo_install, cli_environment):
+    process = subprocess.Popen(
+        [*COMMAND, "generate", "--model", str(demo_install), "--prompt", "<bos><bos>",
+         "--temperature", "0", "--max-context", "100000", "--max-new", "99000"],
+        env=cli_environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(3)
+    process.terminate()
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == -signal.SIGTERM
