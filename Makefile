@@ -1,7 +1,7 @@
 # Everything below works in a fresh clone: the first target that needs it makes .venv and builds.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp -type f)
+SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp metal -type f)
 BUILD_FLAGS ?=
 
 .PHONY: demo test test-all lint format bench sanitize clean

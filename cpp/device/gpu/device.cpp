@@ -46,6 +46,7 @@ class GpuStream final : public Stream {
     queue_->check();
   }
   void abort(std::exception_ptr error) override { queue_->abort(std::move(error)); }
+  uint64_t stalled_nanoseconds() const override { return queue_->stalled_nanoseconds(); }
 
  private:
   std::shared_ptr<Gpu> gpu_;
