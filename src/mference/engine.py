@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mference import _core
+from mference.devices import Device, DeviceName, open_device
 from mference.errors import ArchMismatch, ConfigError, DeviceError, LayoutError
 from mference.families import FAMILIES
 from mference.families.arch import CORE_FIELDS, EXTENSION_FIELDS, Arch
@@ -54,7 +55,13 @@ def auto_chunk(tokens: int) -> int:
 
 
 def resolve_slots(
-    slots: Slots, install: Install, *, context: int, chunk: int, memory: int | str | None = None
+    slots: Slots,
+    install: Install,
+    *,
+    context: int,
+    chunk: int,
+    memory: int | str | None = None,
+    device: DeviceName = "cpu",
 ) -> int:
     """Slots for each layer as the core counts them: 0 stands for `resident`.
 
@@ -84,6 +91,7 @@ def resolve_slots(
         available=available_memory(),
         budget=None if memory is None else parse_bytes(memory),
         default=DEMO_SLOTS if embedded else None,
+        device=device,
     )
     return 0 if chosen == "resident" else chosen
 
@@ -91,6 +99,7 @@ def resolve_slots(
 def build_core(
     install: Install,
     *,
+    device: Device = "cpu",
     slots: Slots = "auto",
     context: int = 4096,
     chunk: int = 128,
@@ -106,6 +115,7 @@ def build_core(
 
     Args:
         install: an open `.gturbo` directory.
+        device: what computes.
         slots: expert slots for each layer.
         context: tokens the KV state can hold.
         chunk: rows of a prefill chunk, one of `CHUNKS`; cut to the context.
@@ -131,11 +141,13 @@ def build_core(
     if advice not in get_args(Advice):
         raise ConfigError(f"read advice {advice!r}: choose one of {', '.join(get_args(Advice))}")
     _check_arch(install.manifest.arch)
-    device = _core.cpu_device(threads=threads, isa=isa, float32_products=float32_products)
+    chosen, opened = open_device(
+        device, threads=threads, isa=isa, float32_products=float32_products
+    )
     layers = install.layout.layers
     try:
         return _core.Model(
-            device=device,
+            device=opened,
             arch=dict(install.manifest.arch),
             weights=str(install.weights_path),
             tensors={
@@ -147,7 +159,9 @@ def build_core(
             expert_stride=install.layout.expert_stride,
             expert_parts=_parts(layers),
             verify_layer=install.verify_layer,
-            slots=resolve_slots(slots, install, context=context, chunk=chunk, memory=memory),
+            slots=resolve_slots(
+                slots, install, context=context, chunk=chunk, memory=memory, device=chosen
+            ),
             context=context,
             chunk=chunk,
             readers=readers,

@@ -12,6 +12,7 @@ from mference.chat.messages import MessageLike, conversation
 from mference.chat.parts import Content, Part
 from mference.chat.tokenizer import find_tokenizer
 from mference.chat.tools import ToolLike
+from mference.devices import Device
 from mference.engine import Advice, CoreEngine, build_core
 from mference.errors import ConfigError, GenerationError
 from mference.inspect import RoutingTrace
@@ -31,7 +32,6 @@ from mference.session.results import Completion, Reply
 from mference.store import Install, Policy, open_install
 from mference.store.opening import POLICIES
 
-Device = Literal["cpu"]
 OnPrefill = Callable[[int, int], None]
 
 
@@ -124,7 +124,7 @@ class Answer(Iterator[str]):
 def load(
     path: str | Path,
     *,
-    device: Device = "cpu",
+    device: Device = "auto",
     slots: Slots = "auto",
     context: int = 4096,
     prefill_chunk: int = 128,
@@ -139,7 +139,8 @@ def load(
 
     Args:
         path: a `.gturbo` directory made by `mference.install`.
-        device: what computes; only the CPU in this version.
+        device: what computes: `cpu`, `metal` (the GPU of a Mac), or `auto`, the GPU of a Mac where
+            there is one, else the CPU.
         slots: experts kept in memory for each layer: 8, 16, 24, 32, 64, 96, 128, `resident` (map
             the layer files whole), or `auto` (every expert once read where that fits in free
             memory, else as many as fit; 16 for the embedded demo). The output is the same.
@@ -163,14 +164,13 @@ def load(
         ConfigError: an argument is outside its range, or the budget does not hold the model.
         DeviceError: the device is not available, or the system has not enough memory.
     """
-    if device != "cpu":
-        raise ConfigError(f"device '{device}' is not available; this version computes on 'cpu'")
     if verify not in POLICIES:
         raise ConfigError(f"verify is {verify!r}; choose one of {', '.join(POLICIES)}")
     install = open_install(path, policy=verify, allow_unpinned=allow_unpinned, warn=warn)
     return assemble(
         install,
         chat_format_of(install),
+        device=device,
         slots=slots,
         context=context,
         prefill_chunk=prefill_chunk,
@@ -194,6 +194,7 @@ def assemble(
     install: Install,
     chat_format: ChatFormat,
     *,
+    device: Device = "auto",
     slots: Slots,
     context: int,
     prefill_chunk: int,
@@ -207,6 +208,7 @@ def assemble(
     """
     core = build_core(
         install,
+        device=device,
         slots=slots,
         context=context,
         chunk=prefill_chunk,

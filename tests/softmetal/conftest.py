@@ -49,8 +49,19 @@ def _settings_stay(request: pytest.FixtureRequest):
         yield
         return
     probe = request.getfixturevalue("probe")
-    names = ("seed", "threads", "check", "page_size", "max_buffer_length", "fail_command_buffer",
-             "fail_compile", "delay_completion_us", "event_timeout_ms", "os_major", "gpu_family")
+    names = (
+        "seed",
+        "threads",
+        "check",
+        "page_size",
+        "max_buffer_length",
+        "fail_command_buffer",
+        "fail_compile",
+        "delay_completion_us",
+        "event_timeout_ms",
+        "os_major",
+        "gpu_family",
+    )
     before = {name: probe.get(name) for name in names}
     yield
     for name, value in before.items():

@@ -67,8 +67,10 @@ def test_several_files_are_one_library_and_share_their_headers(cache: Path) -> N
 
 
 def kernel(body: str, before: str = "") -> str:
-    return f"{PRELUDE}{before}\nkernel void k(device float* x [[buffer(0)]],\n constant uint& n " \
-           f"[[buffer(1)]], uint i [[thread_position_in_grid]]) {{\n{body}\n}}\n"
+    return (
+        f"{PRELUDE}{before}\nkernel void k(device float* x [[buffer(0)]],\n constant uint& n "
+        f"[[buffer(1)]], uint i [[thread_position_in_grid]]) {{\n{body}\n}}\n"
+    )
 
 
 REFUSED = {
@@ -147,12 +149,15 @@ def test_the_check_tells_address_spaces_apart(case: str, cache: Path) -> None:
     result = mslc("--check", text=text, cache=cache)
     assert result.returncode == 1
     # Clang prints the attribute behind Metal's keyword.
-    assert message in re.sub(r"const __attribute__\(\(address_space\(2\)\)\)", "constant",
-                             result.stderr).replace("const constant", "constant")
+    assert message in re.sub(
+        r"const __attribute__\(\(address_space\(2\)\)\)", "constant", result.stderr
+    ).replace("const constant", "constant")
 
 
 def test_the_check_takes_copies_of_structs_out_of_other_address_spaces(cache: Path) -> None:
-    text = PRELUDE + """
+    text = (
+        PRELUDE
+        + """
     struct S { float a[3]; uint n; };
     kernel void k(device S* x [[buffer(0)]], constant S& c [[buffer(1)]]) {
       threadgroup S t;
@@ -163,6 +168,7 @@ def test_the_check_takes_copies_of_structs_out_of_other_address_spaces(cache: Pa
       t = a;
     }
     """
+    )
     result = mslc("--check", text=text, cache=cache)
     assert result.returncode == 0, result.stderr
 

@@ -82,7 +82,9 @@ def run(sanitizers: str, body: str) -> subprocess.CompletedProcess[str]:
     name = "tsan" if sanitizers == "thread" else "asan"
     runtime = subprocess.run(
         ["clang++-19", f"-print-file-name=libclang_rt.{name}-x86_64.so"],
-        capture_output=True, text=True, check=True,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.strip()
     setup = WORK.format(paths=[str(module.parent), str(HERE.parents[1])])
     return subprocess.run(

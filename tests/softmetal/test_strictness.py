@@ -34,7 +34,9 @@ def outcome(probe_path: Path, body: str, **environment: str) -> tuple[int, str]:
     setup = SETUP.format(paths=[str(probe_path.parent), str(HERE.parents[1])])
     result = subprocess.run(
         [sys.executable, "-c", setup + body],
-        capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), **environment},
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), **environment},
     )
     assert result.stdout.startswith("ready"), result.stderr
     return result.returncode, result.stderr.strip().split("\n")[-1]
@@ -117,7 +119,11 @@ metal.device.wrap(32768)
 def test_the_page_size_is_the_devices(probe_path: Path) -> None:
     body = "import sys; sys.stderr.write(str(probe.system_answers()))"
     assert outcome(probe_path, body) == (0, "[26, 1, 0, 16384]")
-    changed = {"SOFTMETAL_OS_MAJOR": "13", "SOFTMETAL_GPU_FAMILY": "6", "SOFTMETAL_PAGE_SIZE": "4096"}
+    changed = {
+        "SOFTMETAL_OS_MAJOR": "13",
+        "SOFTMETAL_GPU_FAMILY": "6",
+        "SOFTMETAL_PAGE_SIZE": "4096",
+    }
     assert outcome(probe_path, body, **changed) == (0, "[13, 0, 0, 4096]")
 
 

@@ -13,6 +13,7 @@ import typer
 
 from mference.chat.format import ChatFormat
 from mference.cli.output import note, print_footer, print_phases
+from mference.devices import Device
 from mference.engine import CHUNKS, Advice, check_sizes
 from mference.errors import ConfigError
 from mference.jsontext import is_unicode
@@ -104,6 +105,14 @@ class GenerationOptions:
         list[str] | None,
         typer.Option(metavar="TEXT", help="End the answer before this text; may be repeated."),
     ] = None
+    device: Annotated[
+        Device,
+        typer.Option(
+            metavar="|".join(get_args(Device)),
+            parser=_word(*get_args(Device)),
+            help="What computes; auto is a Mac's GPU where there is one.",
+        ),
+    ] = "auto"
     expert_cache_slots: Annotated[
         str,
         typer.Option(
@@ -201,6 +210,7 @@ class GenerationOptions:
         return assemble(
             install,
             form,
+            device=self.device,
             slots=parse_slots(self.expert_cache_slots),
             context=self.max_context,
             prefill_chunk=parse_chunk(self.prefill_chunk) or auto_chunk,

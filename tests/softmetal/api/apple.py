@@ -19,7 +19,9 @@ _CLASS = re.compile(
     r"<\s*[\w:]+\s*(?:,\s*([\w:]+)\s*)?>",
     re.MULTILINE,
 )
-_ENUM = re.compile(r"_(?:MTL|NS)_(?:ENUM|OPTIONS)\(\s*([\w:]+)\s*,\s*(\w+)\s*\)\s*\{(.*?)\}", re.DOTALL)
+_ENUM = re.compile(
+    r"_(?:MTL|NS)_(?:ENUM|OPTIONS)\(\s*([\w:]+)\s*,\s*(\w+)\s*\)\s*\{(.*?)\}", re.DOTALL
+)
 
 
 class Apple(Api):
@@ -67,8 +69,12 @@ def _read_methods(text: str, namespace: str, selectors: dict[str, str], api: App
         if owner == "NSObject" and namespace != "NS":
             continue
         api.methods.append(
-            Method(owner, ("+" if static else "-") + selector,
-                   _scoped(match["returns"], namespace), parameters)
+            Method(
+                owner,
+                ("+" if static else "-") + selector,
+                _scoped(match["returns"], namespace),
+                parameters,
+            )
         )
 
 
@@ -104,8 +110,11 @@ def read_apple(directory: Path) -> Apple:
             _read_enumerations(text, namespace, api)
             for name, base in _CLASS.findall(text):
                 api.bases[namespace + name] = (
-                    base.replace("NS::", "NS").replace("MTL::", "MTL") if "::" in base
-                    else namespace + base if base else "NSObject"
+                    base.replace("NS::", "NS").replace("MTL::", "MTL")
+                    if "::" in base
+                    else namespace + base
+                    if base
+                    else "NSObject"
                 )
             for name, target in re.findall(r"^\s*using (\w+) = ([^;]+);", text, re.MULTILINE):
                 if "function<" not in target:

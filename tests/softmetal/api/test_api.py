@@ -67,6 +67,9 @@ def test_a_wrong_declaration_is_found(
     text = path.read_text()
     assert right in text
     if "Handler" in right:
-        text = text.replace("typedef void (^MTLCommandBufferHandler)", "@protocol MTLCommandQueue;\ntypedef void (^MTLCommandBufferHandler)")
+        text = text.replace(
+            "typedef void (^MTLCommandBufferHandler)",
+            "@protocol MTLCommandQueue;\ntypedef void (^MTLCommandBufferHandler)",
+        )
     path.write_text(text.replace(right, wrong))
     assert any(message in line for line in mismatches(declared(changed), apple))

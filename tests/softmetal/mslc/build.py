@@ -25,8 +25,7 @@ _EMULATOR = (
     "-fbfloat16-excess-precision=none"
 ).split()
 _PTX = (
-    "-target nvptx64-nvidia-cuda -march=sm_90 -O3 -S -nogpulib -ffreestanding "
-    "-ffp-contract=fast"
+    "-target nvptx64-nvidia-cuda -march=sm_90 -O3 -S -nogpulib -ffreestanding -ffp-contract=fast"
 ).split()
 # Every access calls a function, which looks it up in the buffers that the kernel was given.
 _CHECKED = (

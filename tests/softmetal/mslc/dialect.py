@@ -183,7 +183,9 @@ def _check_kernels(source: Source, found: Declarations, errors: list[CompileErro
                 )
                 for n in names
             )
-            if (is_position or names & _INDICES) and parameter.type.removeprefix("const ") not in _POSITION_TYPES:
+            if (is_position or names & _INDICES) and parameter.type.removeprefix(
+                "const "
+            ) not in _POSITION_TYPES:
                 errors.append(
                     source.error(
                         parameter.first,
