@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.softmetal.driver import Metal
 from tests.softmetal.probe import INSTALL, build_probe, missing_packages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
 
 
 @pytest.fixture(scope="session")
@@ -49,8 +52,19 @@ def _settings_stay(request: pytest.FixtureRequest):
         yield
         return
     probe = request.getfixturevalue("probe")
-    names = ("seed", "threads", "check", "page_size", "max_buffer_length", "fail_command_buffer",
-             "fail_compile", "delay_completion_us", "event_timeout_ms", "os_major", "gpu_family")
+    names = (
+        "seed",
+        "threads",
+        "check",
+        "page_size",
+        "max_buffer_length",
+        "fail_command_buffer",
+        "fail_compile",
+        "delay_completion_us",
+        "event_timeout_ms",
+        "os_major",
+        "gpu_family",
+    )
     before = {name: probe.get(name) for name in names}
     yield
     for name, value in before.items():

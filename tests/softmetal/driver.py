@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import ModuleType
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
 PRELUDE = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -49,19 +51,31 @@ class Metal:
         """The kernels of a file of kernels/, or of a text that has line breaks."""
         return self.device.library(PRELUDE + source if "\n" in source else source_of(source))
 
-    def pipeline(self, source: str, name: str, constants: Mapping[int, object] | None = None) -> Any:
+    def pipeline(
+        self, source: str, name: str, constants: Mapping[int, object] | None = None
+    ) -> Any:
         """One kernel."""
         return self.library(source).pipeline(name, constants or {})
 
     def run(
-        self, pipeline: Any, arguments: Sequence[Any], groups: Sequence[int], threads: Sequence[int],
-        threadgroup_bytes: Sequence[int] = (), *, ragged: bool = False,
+        self,
+        pipeline: Any,
+        arguments: Sequence[Any],
+        groups: Sequence[int],
+        threads: Sequence[int],
+        threadgroup_bytes: Sequence[int] = (),
+        *,
+        ragged: bool = False,
     ) -> Any:
         """Runs a kernel to its end. Raises RuntimeError with the command buffer's error."""
         commands = self.queue.commands()
         commands.dispatch(
-            pipeline, list(arguments), [*groups, 1, 1][:3], [*threads, 1, 1][:3],
-            list(threadgroup_bytes), ragged,
+            pipeline,
+            list(arguments),
+            [*groups, 1, 1][:3],
+            [*threads, 1, 1][:3],
+            list(threadgroup_bytes),
+            ragged,
         )
         commands.commit()
         commands.wait()

@@ -33,13 +33,21 @@ def build_probe(sanitizers: str = "") -> Path:
     """The driving module, built if need be. Raises CalledProcessError with what cmake printed."""
     import pybind11
 
-    directory = BUILD.with_name(f"softmetal-{sanitizers.replace(',', '-')}") if sanitizers else BUILD
+    directory = (
+        BUILD.with_name(f"softmetal-{sanitizers.replace(',', '-')}") if sanitizers else BUILD
+    )
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (directory / "build.ninja").exists():
             _run(
-                "cmake", "-G", "Ninja", "-S", str(HERE), "-B", str(directory),
+                "cmake",
+                "-G",
+                "Ninja",
+                "-S",
+                str(HERE),
+                "-B",
+                str(directory),
                 "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
                 f"-DCMAKE_CXX_COMPILER={shutil.which('clang++-19')}",
                 f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
@@ -55,6 +63,9 @@ def _run(*command: str) -> None:
     program = tools / command[0]
     subprocess.run(
         [str(program) if program.exists() else command[0], *command[1:]],
-        check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         env={"PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin"},
     )

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
-from tests.softmetal.driver import Metal
+if TYPE_CHECKING:
+    from tests.softmetal.driver import Metal
 
 
 def test_a_library_lists_its_functions(metal: Metal) -> None:
     names = metal.library("vector").names
-    assert sorted(names) == ["copy", "places", "scale_bfloat", "scale_float", "scale_half", "vectors"]
+    assert sorted(names) == [
+        "copy",
+        "places",
+        "scale_bfloat",
+        "scale_float",
+        "scale_half",
+        "vectors",
+    ]
 
 
 @pytest.mark.parametrize("constants", [{0: 7, 1: False}, {0: 2, 1: False, 2: 0.5}, {0: 9, 1: True}])
@@ -40,7 +50,10 @@ def test_pipelines_of_one_library_do_not_share_constants(metal: Metal) -> None:
         ({}, r"function constant k\w+ \(index \d\) has no value"),
         ({0: 3}, r"function constant kAdd \(index 1\) has no value"),
         ({0: 3, 1: 1}, r"function constant kAdd \(index 1\) was given a value of another type"),
-        ({0: 1.5, 1: True}, r"function constant kWidth \(index 0\) was given a value of another type"),
+        (
+            {0: 1.5, 1: True},
+            r"function constant kWidth \(index 0\) was given a value of another type",
+        ),
     ],
 )
 def test_function_constants_must_be_given(metal: Metal, constants: dict, message: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .declared import Api, Method
 from .types import split
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _METHOD = re.compile(
     r"^_(?:MTL|NS)_INLINE\s+(?P<returns>[^;{}()]*?(?:\([^)]*\))?[^;{}()]*?)\s*"
@@ -19,7 +22,9 @@ _CLASS = re.compile(
     r"<\s*[\w:]+\s*(?:,\s*([\w:]+)\s*)?>",
     re.MULTILINE,
 )
-_ENUM = re.compile(r"_(?:MTL|NS)_(?:ENUM|OPTIONS)\(\s*([\w:]+)\s*,\s*(\w+)\s*\)\s*\{(.*?)\}", re.DOTALL)
+_ENUM = re.compile(
+    r"_(?:MTL|NS)_(?:ENUM|OPTIONS)\(\s*([\w:]+)\s*,\s*(\w+)\s*\)\s*\{(.*?)\}", re.DOTALL
+)
 
 
 class Apple(Api):
@@ -67,8 +72,12 @@ def _read_methods(text: str, namespace: str, selectors: dict[str, str], api: App
         if owner == "NSObject" and namespace != "NS":
             continue
         api.methods.append(
-            Method(owner, ("+" if static else "-") + selector,
-                   _scoped(match["returns"], namespace), parameters)
+            Method(
+                owner,
+                ("+" if static else "-") + selector,
+                _scoped(match["returns"], namespace),
+                parameters,
+            )
         )
 
 
@@ -104,8 +113,11 @@ def read_apple(directory: Path) -> Apple:
             _read_enumerations(text, namespace, api)
             for name, base in _CLASS.findall(text):
                 api.bases[namespace + name] = (
-                    base.replace("NS::", "NS").replace("MTL::", "MTL") if "::" in base
-                    else namespace + base if base else "NSObject"
+                    base.replace("NS::", "NS").replace("MTL::", "MTL")
+                    if "::" in base
+                    else namespace + base
+                    if base
+                    else "NSObject"
                 )
             for name, target in re.findall(r"^\s*using (\w+) = ([^;]+);", text, re.MULTILINE):
                 if "function<" not in target:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .declarations import ADDRESS_SPACES, Declarations
 from .errors import CompileError
-from .lexer import Source
+
+if TYPE_CHECKING:
+    from .lexer import Source
 
 _ABSENT = {
     "double",
@@ -183,7 +187,9 @@ def _check_kernels(source: Source, found: Declarations, errors: list[CompileErro
                 )
                 for n in names
             )
-            if (is_position or names & _INDICES) and parameter.type.removeprefix("const ") not in _POSITION_TYPES:
+            if (is_position or names & _INDICES) and parameter.type.removeprefix(
+                "const "
+            ) not in _POSITION_TYPES:
                 errors.append(
                     source.error(
                         parameter.first,
