@@ -91,11 +91,11 @@ def rewrite(source: Source) -> None:
             _literal(source, i)
         end = _type_end(source, i, names) if source.kind[i] == "name" else -1
         if end >= 0:
-            _rewrite_use(source, i, end, is_alias=source.text[i] in names)
+            _rewrite_use(source, i, end)
         i += 1
 
 
-def _rewrite_use(source: Source, first: int, end: int, *, is_alias: bool) -> None:
+def _rewrite_use(source: Source, first: int, end: int) -> None:
     previous = source.before(first)
     following = source.after(end)
     before = source.at(previous)
@@ -113,7 +113,7 @@ def _rewrite_use(source: Source, first: int, end: int, *, is_alias: bool) -> Non
         _rewrite_cast(source, previous, following)
         return
     # float4 v(a, b);
-    if source.kind[min(following, len(source) - 1)] != "name" or is_alias:
+    if source.kind[min(following, len(source) - 1)] != "name":
         return
     open_ = source.after(following)
     if source.at(open_) == "(" and before in ("{", "}", ";", "const", ")"):
