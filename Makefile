@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp metal -type f)
+FORMATTED = $(shell find cpp metal tests/softmetal -name '*.h' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal')
 BUILD_FLAGS ?=
 
 .PHONY: demo test test-all lint format bench sanitize clean
@@ -21,12 +22,12 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $$(find cpp metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
+	$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $$(find cpp metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
+	$(BIN)/clang-format -i $(FORMATTED)
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/affine_products.py

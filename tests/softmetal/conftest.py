@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.softmetal.driver import Metal
 from tests.softmetal.probe import INSTALL, build_probe, missing_packages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,8 @@ struct Event {
   std::optional<uint64_t> notified(uint64_t value, uint64_t milliseconds) {
     const py::gil_scoped_release unlocked;
     const auto told = std::make_shared<std::atomic<uint64_t>>(0);
-    const auto listener = Ref<MTLSharedEventListener*>::adopt([[MTLSharedEventListener alloc] init]);
+    const auto listener =
+        Ref<MTLSharedEventListener*>::adopt([[MTLSharedEventListener alloc] init]);
     [event.get() notifyListener:listener.get()
                         atValue:value
                           block:^(id<MTLSharedEvent>, uint64_t reached) {
@@ -213,15 +214,17 @@ struct Device {
   Queue queue() { return {Ref<id<MTLCommandQueue>>::adopt([device.get() newCommandQueue])}; }
   Event event() { return {Ref<id<MTLSharedEvent>>::adopt([device.get() newSharedEvent])}; }
   std::optional<Buffer> buffer(size_t length) {
-    auto made = Ref<id<MTLBuffer>>::adopt(
-        [device.get() newBufferWithLength:length options:MTLResourceStorageModeShared]);
+    auto made =
+        Ref<id<MTLBuffer>>::adopt([device.get() newBufferWithLength:length
+                                                            options:MTLResourceStorageModeShared]);
     if (!made) return std::nullopt;
     return Buffer{std::move(made)};
   }
   // Over memory of the host, which lives as long as the buffer.
   std::optional<Buffer> wrap(size_t length, size_t misalignment) {
     const size_t mapped = length + (2 << 20);
-    void* mapping = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* mapping =
+        ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char* first = static_cast<char*>(mapping);
     first += 65536 - reinterpret_cast<uintptr_t>(first) % 65536 + misalignment;
     auto made = Ref<id<MTLBuffer>>::adopt([device.get()
@@ -283,7 +286,8 @@ std::array<long, 4> system_answers() {
   const auto device = Ref<id<MTLDevice>>::adopt(MTLCreateSystemDefaultDevice());
   return {[[NSProcessInfo processInfo] operatingSystemVersion].majorVersion,
           [device.get() supportsFamily:MTLGPUFamilyApple7],
-          [device.get() supportsFamily:MTLGPUFamilyMetal4], ::sysconf(_SC_PAGESIZE)};
+          [device.get() supportsFamily:MTLGPUFamilyMetal4],
+          ::sysconf(_SC_PAGESIZE)};
 }
 
 std::string text_of_collections() {
@@ -317,8 +321,8 @@ PYBIND11_MODULE(_softmetal, module) {
       .def_property_readonly(
           "static_bytes",
           [](const Pipeline& p) { return [p.state.get() staticThreadgroupMemoryLength]; })
-      .def_property_readonly("width",
-                             [](const Pipeline& p) { return [p.state.get() threadExecutionWidth]; });
+      .def_property_readonly(
+          "width", [](const Pipeline& p) { return [p.state.get() threadExecutionWidth]; });
   py::class_<Event>(module, "Event")
       .def_property(
           "value", [](const Event& e) { return [e.event.get() signaledValue]; },
@@ -338,7 +342,8 @@ PYBIND11_MODULE(_softmetal, module) {
       .def("recommit", &Commands::recommit)
       .def("wait", &Commands::wait)
       .def_property_readonly("handled", [](const Commands& c) { return c.handled->load() != 0; })
-      .def_property_readonly("status", [](const Commands& c) { return long([c.buffer.get() status]); })
+      .def_property_readonly("status",
+                             [](const Commands& c) { return long([c.buffer.get() status]); })
       .def_property_readonly("seconds", [](const Commands& c) {
         return [c.buffer.get() GPUEndTime] - [c.buffer.get() GPUStartTime];
       });
@@ -357,7 +362,8 @@ PYBIND11_MODULE(_softmetal, module) {
            py::arg("macros") = std::map<std::string, std::string>{});
   module.def("set", &softmetal_set);
   module.def("get", &softmetal_get);
-  module.def("live_objects", [](const std::string& name) { return softmetal_live_objects(name.c_str()); });
+  module.def("live_objects",
+             [](const std::string& name) { return softmetal_live_objects(name.c_str()); });
   module.def("use_after_release", &use_after_release);
   module.def("autorelease_without_pool", &autorelease_without_pool);
   module.def("release_open_encoder", &release_open_encoder);

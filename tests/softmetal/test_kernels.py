@@ -226,3 +226,19 @@ def test_functions_of_integers(metal: Metal) -> None:
             (signed >> 3) & mask,
         ]  # fmt: skip
         assert got[:, k].tolist() == expected, hex(v)
+
+
+@pytest.mark.parametrize("kind", ["half", "float"])
+def test_ways_of_writing_that_only_metal_has(metal: Metal, kind: str) -> None:
+    dtype = np.float16 if kind == "half" else np.float32
+    x = metal.put(np.array([1, 2, 3, 4, 5], dtype))
+    pair = np.array([1, 2, 3, 4], np.float16).tobytes()
+    y = metal.empty(np.float32, 21)
+    pipeline = metal.pipeline("dialect", f"dialect_{kind}")
+    metal.run(pipeline, [y, x, pair], [1], [40], [16])
+    expected = [
+        10, -20, 1 + 4 + 9 + 16, 10, 4 + 6 + 512, 30, -2, 27 + 21, 2 + 3 + 4, 3, 5 + 3, 9, 6, 6,
+        9 + 30 + 900 + 1000, 0x3C00 + np.float32(np.pi), 1000 + 0.5 + 16 + 0.15,
+        2 if kind == "half" else 4, 1 + 1.5, 65536 - 3 + 44, 3 + 3 + 5,
+    ]  # fmt: skip
+    np.testing.assert_allclose(metal.get(y, np.float32, 21), np.float32(expected), rtol=1e-7)

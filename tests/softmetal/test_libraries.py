@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
-from tests.softmetal.driver import Metal
+if TYPE_CHECKING:
+    from tests.softmetal.driver import Metal
 
 
 def test_a_library_lists_its_functions(metal: Metal) -> None:

@@ -1,4 +1,4 @@
-"""The device under sanitizers: it runs clean, and ThreadSanitizer sees kernels race with the host."""
+"""The device under sanitizers: it runs clean, and ThreadSanitizer sees kernels race."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def work(seed):
         event.value = 1
         waiting.wait()
 try:
-    metal.run(metal.pipeline("faults", "barrier_for_some"), [metal.empty(np.float32, 64)], [1], [64])
+    broken = metal.pipeline("faults", "barrier_for_some")
+    metal.run(broken, [metal.empty(np.float32, 64)], [1], [64])
 except RuntimeError:
     pass
 threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
@@ -89,14 +90,18 @@ def run(sanitizers: str, body: str) -> subprocess.CompletedProcess[str]:
     setup = WORK.format(paths=[str(module.parent), str(HERE.parents[1])])
     return subprocess.run(
         [sys.executable, "-c", setup + body],
-        capture_output=True, text=True,
+        capture_output=True,
+        text=True,
         env={
-            "PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "OPENBLAS_NUM_THREADS": "1",
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(Path.home()),
+            "OPENBLAS_NUM_THREADS": "1",
             "LD_PRELOAD": f"{runtime} libstdc++.so.6",
             "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",
-            "UBSAN_OPTIONS": "halt_on_error=1", "TSAN_OPTIONS": "halt_on_error=1",
+            "UBSAN_OPTIONS": "halt_on_error=1",
+            "TSAN_OPTIONS": "halt_on_error=1",
         },
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])

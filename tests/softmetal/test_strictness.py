@@ -43,56 +43,94 @@ def outcome(probe_path: Path, body: str, **environment: str) -> tuple[int, str]:
 
 
 CASES = {
-    "unbound": ("dispatch(scale, [b, None, uint(1), uint(1)])",
-                "buffer(1) y is not bound (scale_float)"),
-    "bytes_for_writing": ("dispatch(scale, [b, bytes(64), uint(1), uint(1)])",
-                          "buffer(1) y is written by the kernel, and was bound with setBytes"),
-    "bytes_too_many": ("dispatch(scale, [b, b, uint(1), bytes(4097)])",
-                       "4097 bytes for buffer(3); setBytes takes 1 to 4096 (scale_float)"),
-    "bytes_too_few": ("dispatch(rows, [b, b, uint(1)])",
-                      "buffer(2) shape has 4 bytes, and the kernel's type has 8 (row_sums)"),
-    "offset_past_end": ("dispatch(scale, [(b, 65536), b, uint(1), uint(1)])",
-                        "offset 65536 of a buffer of 65536 bytes, at index 0"),
-    "offset_misaligned": ("dispatch(scale, [(b, 2), b, uint(1), uint(1)])",
-                          "buffer(0) x begins at offset 2, which is not a multiple of 4"),
-    "threadgroup_length": ("dispatch(product, full[:2] + [b, uint(8)], lengths=[200])",
-                           "200 bytes are not a multiple of 16 (multiply_half)"),
-    "threadgroup_missing": ("dispatch(product, full[:2] + [b, uint(8)])",
-                            "threadgroup(0) tile has no length (multiply_half)"),
-    "threadgroup_too_much": ("dispatch(rows, [b, b, bytes(8)], lengths=[32768])",
-                             "bytes of threadgroup memory are more than 32768 (row_sums)"),
-    "threads_too_many": ("dispatch(scale, full, threads=[1025, 1, 1])",
-                         "1025 threads in a threadgroup; this pipeline takes 1 to 1024"),
+    "unbound": (
+        "dispatch(scale, [b, None, uint(1), uint(1)])",
+        "buffer(1) y is not bound (scale_float)",
+    ),
+    "bytes_for_writing": (
+        "dispatch(scale, [b, bytes(64), uint(1), uint(1)])",
+        "buffer(1) y is written by the kernel, and was bound with setBytes",
+    ),
+    "bytes_too_many": (
+        "dispatch(scale, [b, b, uint(1), bytes(4097)])",
+        "4097 bytes for buffer(3); setBytes takes 1 to 4096 (scale_float)",
+    ),
+    "bytes_too_few": (
+        "dispatch(rows, [b, b, uint(1)])",
+        "buffer(2) shape has 4 bytes, and the kernel's type has 8 (row_sums)",
+    ),
+    "offset_past_end": (
+        "dispatch(scale, [(b, 65536), b, uint(1), uint(1)])",
+        "offset 65536 of a buffer of 65536 bytes, at index 0",
+    ),
+    "offset_misaligned": (
+        "dispatch(scale, [(b, 2), b, uint(1), uint(1)])",
+        "buffer(0) x begins at offset 2, which is not a multiple of 4",
+    ),
+    "threadgroup_length": (
+        "dispatch(product, full[:2] + [b, uint(8)], lengths=[200])",
+        "200 bytes are not a multiple of 16 (multiply_half)",
+    ),
+    "threadgroup_missing": (
+        "dispatch(product, full[:2] + [b, uint(8)])",
+        "threadgroup(0) tile has no length (multiply_half)",
+    ),
+    "threadgroup_too_much": (
+        "dispatch(rows, [b, b, bytes(8)], lengths=[32768])",
+        "bytes of threadgroup memory are more than 32768 (row_sums)",
+    ),
+    "threads_too_many": (
+        "dispatch(scale, full, threads=[1025, 1, 1])",
+        "1025 threads in a threadgroup; this pipeline takes 1 to 1024",
+    ),
     "no_threads": ("dispatch(scale, full, threads=[0, 1, 1])", "0 threads in a threadgroup"),
     "no_groups": ("dispatch(scale, full, groups=[0, 1, 1])", "the grid is empty (scale_float)"),
     "wait_inside_encoder": (
         "dispatch(scale, full); commands.wait_event(metal.device.event(), 1, False)",
-        "-[MTLCommandBuffer encodeWaitForEvent:value:]: an encoder of the command buffer is still open"),
+        "encodeWaitForEvent:value:]: an encoder of the command buffer is still open",
+    ),
     "signal_inside_encoder": (
         "dispatch(scale, full); commands.signal_event(metal.device.event(), 1, False)",
-        "-[MTLCommandBuffer encodeSignalEvent:value:]: an encoder of the command buffer is still open"),
-    "commit_inside_encoder": ("dispatch(scale, full); commands.commit(False)",
-                              "-[MTLCommandBuffer commit]: an encoder of the command buffer is still open"),
-    "commit_twice": ("commands.commit(); commands.recommit()",
-                     "-[MTLCommandBuffer commit]: the command buffer was committed already"),
-    "encode_after_commit": ("commands.commit(); dispatch(scale, full)",
-                            "-[MTLCommandBuffer computeCommandEncoder]: the command buffer was committed"),
-    "wait_before_commit": ("commands.wait()", "waitUntilCompleted]: the command buffer was not committed"),
+        "encodeSignalEvent:value:]: an encoder of the command buffer is still open",
+    ),
+    "commit_inside_encoder": (
+        "dispatch(scale, full); commands.commit(False)",
+        "-[MTLCommandBuffer commit]: an encoder of the command buffer is still open",
+    ),
+    "commit_twice": (
+        "commands.commit(); commands.recommit()",
+        "-[MTLCommandBuffer commit]: the command buffer was committed already",
+    ),
+    "encode_after_commit": (
+        "commands.commit(); dispatch(scale, full)",
+        "-[MTLCommandBuffer computeCommandEncoder]: the command buffer was committed",
+    ),
+    "wait_before_commit": (
+        "commands.wait()",
+        "waitUntilCompleted]: the command buffer was not committed",
+    ),
     "encoder_released_open": ("probe.release_open_encoder()", "was released without endEncoding"),
-    "host_memory_misaligned": ("metal.device.wrap(16384, 4096)",
-                               "is not aligned to a page of 16384 bytes"),
-    "host_memory_length": ("metal.device.wrap(4096)",
-                           "length 4096 is not a multiple of a page of 16384 bytes"),
+    "host_memory_misaligned": (
+        "metal.device.wrap(16384, 4096)",
+        "is not aligned to a page of 16384 bytes",
+    ),
+    "host_memory_length": (
+        "metal.device.wrap(4096)",
+        "length 4096 is not a multiple of a page of 16384 bytes",
+    ),
     "event_backwards": ("e = metal.device.event(); e.value = 4; e.value = 3", "from 4 back to 3"),
-    "use_after_release": ("probe.use_after_release()",
-                          "-[SoftmetalBuffer length] was sent to an object that had been released"),
+    "use_after_release": (
+        "probe.use_after_release()",
+        "-[SoftmetalBuffer length] was sent to an object that had been released",
+    ),
     "no_pool": ("probe.autorelease_without_pool()", "autoreleased on a thread without a pool"),
     "unretained": (
         "c = metal.queue.commands(False)\n"
         "c.dispatch(scale, [metal.device.buffer(64), b, uint(1), uint(1)], [1, 1, 1], [1, 1, 1])\n"
         "import gc; gc.collect(); c.commit(); c.wait()",
-        "was sent to an object that had been released"),
-}  # fmt: skip
+        "was sent to an object that had been released",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CASES)

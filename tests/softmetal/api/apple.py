@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .declared import Api, Method
 from .types import split
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _METHOD = re.compile(
     r"^_(?:MTL|NS)_INLINE\s+(?P<returns>[^;{}()]*?(?:\([^)]*\))?[^;{}()]*?)\s*"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from .apple import Apple
-from .declared import Api, Method
+from typing import TYPE_CHECKING
+
 from .types import normalize
+
+if TYPE_CHECKING:
+    from .apple import Apple
+    from .declared import Api, Method
 
 # metal-cpp has no name for these. They are as Foundation's documentation has them.
 NOT_IN_METAL_CPP = {
@@ -88,7 +92,5 @@ def mismatches(ours: Api, apple: Apple) -> list[str]:
             found.append(f"{name}: Apple has no such enumeration")
         elif normalize(theirs, {**apple.aliases, **_BASIC}) != ours_kind:
             found.append(f"{name} has type {kind}, and Apple's {theirs}")
-    for name in ours.constants:
-        if name not in apple.constants:
-            found.append(f"{name}: Apple has no such constant")
-    return found
+    unknown = sorted(ours.constants - apple.constants)
+    return found + [f"{name}: Apple has no such constant" for name in unknown]

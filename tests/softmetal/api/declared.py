@@ -74,11 +74,30 @@ def declared(sdk: Path) -> Api:
     """What <Metal/Metal.h> of a directory declares, with what it includes."""
     include = next(Path("/usr/lib/gcc").glob("*/*/include/objc/objc.h")).parent.parent
     result = subprocess.run(
-        [CLANG, "-x", "objective-c++", "-std=c++20", "-fobjc-runtime=gcc", "-fblocks",
-         "-fsyntax-only", "-fno-color-diagnostics", "-Xclang", "-ast-dump", "-idirafter", str(include),
-         "-I", str(sdk), "-include", "Metal/Metal.h", "-"],
-        input="", capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [
+            CLANG,
+            "-x",
+            "objective-c++",
+            "-std=c++20",
+            "-fobjc-runtime=gcc",
+            "-fblocks",
+            "-fsyntax-only",
+            "-fno-color-diagnostics",
+            "-Xclang",
+            "-ast-dump",
+            "-idirafter",
+            str(include),
+            "-I",
+            str(sdk),
+            "-include",
+            "Metal/Metal.h",
+            "-",
+        ],
+        input="",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     api = _read(result.stdout)
     ours = ("MTL", "NS", "CF")
     api.methods = [m for m in api.methods if m.owner.startswith(ours)]

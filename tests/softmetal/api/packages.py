@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.softmetal.mslc.cache import default_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _PACKAGES = [
     ("mlx-metal==0.32.4", "macosx_14_0_arm64", "mlx/include/metal_cpp/"),

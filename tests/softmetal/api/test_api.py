@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +13,9 @@ from tests.softmetal.api.compare import mismatches
 from tests.softmetal.api.declared import declared
 from tests.softmetal.api.packages import fetch
 from tests.softmetal.probe import HERE, INSTALL, missing_packages
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SDK = HERE / "sdk"
 
@@ -37,27 +40,64 @@ def test_every_declaration_is_apples(apple: Apple) -> None:
 @pytest.mark.parametrize(
     ("file", "right", "wrong", "message"),
     [
-        ("MTLBuffer.h", "- (void*)contents;", "- (void*)content;", "-[MTLBuffer content]: Apple has"),
+        (
+            "MTLBuffer.h",
+            "- (void*)contents;",
+            "- (void*)content;",
+            "-[MTLBuffer content]: Apple has",
+        ),
         ("MTLBuffer.h", "NSUInteger length;", "NSInteger length;", "-[MTLBuffer length]: (long)"),
         ("MTLDevice.h", "getter=isLowPower", "getter=lowPower", "-[MTLDevice lowPower]: Apple has"),
-        ("MTLDevice.h", "(MTLResourceOptions)options;", "(MTLStorageMode)options;",
-         "-[MTLDevice newBufferWithLength:options:]: (MTLBuffer*) ['unsigned long', 'MTLStorageMode']"),
-        ("MTLDevice.h", "(void* pointer, NSUInteger length)", "(void* pointer, int length)",
-         "-[MTLDevice newBufferWithBytesNoCopy:length:options:deallocator:]"),
-        ("MTLEvent.h", "@property(readwrite) uint64_t signaledValue", "@property uint32_t signaledValue",
-         "-[MTLSharedEvent setSignaledValue:]: (void) ['unsigned int']"),
-        ("MTLCommandBuffer.h", "(void)encodeWaitForEvent:(id<MTLEvent>)event",
-         "(void)encodeWaitForEvent:(id<MTLSharedEvent>)event", "-[MTLCommandBuffer encodeWaitForEvent:value:]"),
-        ("MTLCommandBuffer.h", "MTLCommandBufferHandler)(id<MTLCommandBuffer> buffer)",
-         "MTLCommandBufferHandler)(id<MTLCommandQueue> buffer)", "addCompletedHandler:"),
-        ("MTLCommandBuffer.h", "MTLCommandBufferStatusCompleted = 4", "MTLCommandBufferStatusCompleted = 5",
-         "MTLCommandBufferStatusCompleted = 5, and Apple's is ['4']"),
-        ("MTLFunctionConstantValues.h", "MTLDataTypeUShort = 41", "MTLDataTypeUInt16 = 41",
-         "MTLDataTypeUInt16: Apple has no such value"),
-        ("MTLLibrary.h", "NS_ENUM(NSInteger, MTLMathMode)", "NS_ENUM(NSUInteger, MTLMathMode)",
-         "MTLMathMode has type NSUInteger, and Apple's NS::Integer"),
+        (
+            "MTLDevice.h",
+            "(MTLResourceOptions)options;",
+            "(MTLStorageMode)options;",
+            "newBufferWithLength:options:]: (MTLBuffer*) ['unsigned long', 'MTLStorageMode']",
+        ),
+        (
+            "MTLDevice.h",
+            "(void* pointer, NSUInteger length)",
+            "(void* pointer, int length)",
+            "-[MTLDevice newBufferWithBytesNoCopy:length:options:deallocator:]",
+        ),
+        (
+            "MTLEvent.h",
+            "@property(readwrite) uint64_t signaledValue",
+            "@property uint32_t signaledValue",
+            "-[MTLSharedEvent setSignaledValue:]: (void) ['unsigned int']",
+        ),
+        (
+            "MTLCommandBuffer.h",
+            "(void)encodeWaitForEvent:(id<MTLEvent>)event",
+            "(void)encodeWaitForEvent:(id<MTLSharedEvent>)event",
+            "-[MTLCommandBuffer encodeWaitForEvent:value:]",
+        ),
+        (
+            "MTLCommandBuffer.h",
+            "MTLCommandBufferHandler)(id<MTLCommandBuffer> buffer)",
+            "MTLCommandBufferHandler)(id<MTLCommandQueue> buffer)",
+            "addCompletedHandler:",
+        ),
+        (
+            "MTLCommandBuffer.h",
+            "MTLCommandBufferStatusCompleted = 4",
+            "MTLCommandBufferStatusCompleted = 5",
+            "MTLCommandBufferStatusCompleted = 5, and Apple's is ['4']",
+        ),
+        (
+            "MTLFunctionConstantValues.h",
+            "MTLDataTypeUShort = 41",
+            "MTLDataTypeUInt16 = 41",
+            "MTLDataTypeUInt16: Apple has no such value",
+        ),
+        (
+            "MTLLibrary.h",
+            "NS_ENUM(NSInteger, MTLMathMode)",
+            "NS_ENUM(NSUInteger, MTLMathMode)",
+            "MTLMathMode has type NSUInteger, and Apple's NS::Integer",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_declaration_is_found(
     apple: Apple, tmp_path: Path, file: str, right: str, wrong: str, message: str
 ) -> None:

@@ -17,7 +17,8 @@ constexpr size_t kAlignment = 256;
 GuardedMemory::GuardedMemory(size_t bytes) {
   const size_t inner = (bytes + 4095) / 4096 * 4096;
   mapped_ = inner + 2 * kGuardBytes;
-  mapping_ = ::mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  mapping_ =
+      ::mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping_ == MAP_FAILED) return;
   char* first = static_cast<char*>(mapping_) + kGuardBytes;
   if (inner > 0 && ::mprotect(first, inner, PROT_READ | PROT_WRITE) != 0) return;

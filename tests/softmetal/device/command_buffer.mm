@@ -39,7 +39,6 @@ struct CommandBufferState {
 
 namespace {
 
-
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -121,7 +120,8 @@ softmetal::SerialThread& handler_thread() {
 - (id<MTLComputeCommandEncoder>)computeCommandEncoder {
   return [self computeCommandEncoderWithDispatchType:MTLDispatchTypeSerial];
 }
-- (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)dispatchType {
+- (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:
+    (MTLDispatchType)dispatchType {
   [self requireOpen:"computeCommandEncoder"];
   state_->encoding = true;
   return [[[SoftmetalEncoder alloc] initWithCommandBuffer:self type:dispatchType] autorelease];
@@ -202,16 +202,14 @@ softmetal::SerialThread& handler_thread() {
     state_->changed.notify_all();
   }
   for (MTLCommandBufferHandler handler : state_->scheduled) handler(self);
-  NSError* error = state_->fails
-                       ? softmetal::make_error(MTLCommandBufferErrorDomain,
-                                               MTLCommandBufferErrorInternal,
-                                               "a failure that was asked for")
-                       : [self runCommands];
+  NSError* error = state_->fails ? softmetal::make_error(MTLCommandBufferErrorDomain,
+                                                         MTLCommandBufferErrorInternal,
+                                                         "a failure that was asked for")
+                                 : [self runCommands];
   {
     const std::lock_guard lock(state_->mutex);
     state_->error = Ref<NSError*>::share(error);
-    state_->status =
-        error == nil ? MTLCommandBufferStatusCompleted : MTLCommandBufferStatusError;
+    state_->status = error == nil ? MTLCommandBufferStatusCompleted : MTLCommandBufferStatusError;
     state_->end = now();
     state_->commands.clear();
     state_->changed.notify_all();
@@ -243,9 +241,9 @@ softmetal::SerialThread& handler_thread() {
     }
     const auto limit = static_cast<uint64_t>(get(Setting::kEventTimeoutMs));
     if (![event.event.get() waitUntilSignaledValue:event.value timeoutMS:limit]) {
-      return softmetal::make_error(MTLCommandBufferErrorDomain, MTLCommandBufferErrorTimeout,
-                                   "an event did not reach " + std::to_string(event.value) +
-                                       " in time");
+      return softmetal::make_error(
+          MTLCommandBufferErrorDomain, MTLCommandBufferErrorTimeout,
+          "an event did not reach " + std::to_string(event.value) + " in time");
     }
   }
   return nil;

@@ -26,8 +26,8 @@ void run_kernel(const KernelCommand& command) {
     auto* first = binding.bytes != nullptr
                       ? binding.bytes->data()
                       : reinterpret_cast<std::byte*>([binding.buffer gpuAddress]) + binding.offset;
-    const size_t bytes = binding.bytes != nullptr ? binding.bytes->size()
-                                                  : [binding.buffer length] - binding.offset;
+    const size_t bytes =
+        binding.bytes != nullptr ? binding.bytes->size() : [binding.buffer length] - binding.offset;
     dispatch.buffers[argument.index] = first;
     const auto at = reinterpret_cast<usize>(first);
     dispatch.ranges.push_back({at, at + bytes, argument.writable, &argument});

@@ -35,7 +35,8 @@ std::string variant() {
 // A file in memory, as standard input or output of a process.
 class MemoryFile {
  public:
-  explicit MemoryFile(std::string_view text = {}) : file_(::memfd_create("softmetal", MFD_CLOEXEC)) {
+  explicit MemoryFile(std::string_view text = {})
+      : file_(::memfd_create("softmetal", MFD_CLOEXEC)) {
     if (file_ < 0) throw CompileFailure("no memory for the compiler's files");
     for (size_t at = 0; at < text.size();) {
       const ssize_t written = ::write(file_, text.data() + at, text.size() - at);
@@ -86,8 +87,12 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 std::string compile(const CompileRequest& request) {
   const char* python = std::getenv("SOFTMETAL_PYTHON");
-  std::vector<std::string> arguments{python != nullptr ? python : SOFTMETAL_PYTHON, "-m", "mslc",
-                                     "--variant", variant(), "--metal-version",
+  std::vector<std::string> arguments{python != nullptr ? python : SOFTMETAL_PYTHON,
+                                     "-m",
+                                     "mslc",
+                                     "--variant",
+                                     variant(),
+                                     "--metal-version",
                                      std::to_string(request.metal_version)};
   for (const std::string& macro : request.macros) arguments.push_back("-D" + macro);
 

@@ -26,11 +26,12 @@ std::atomic<int64_t> allocated_bytes{0};
 }  // namespace
 
 NSError* make_error(NSErrorDomain domain, NSInteger code, const std::string& text) {
-  return [NSError errorWithDomain:domain
-                             code:code
-                         userInfo:[NSDictionary
-                                      dictionaryWithObject:[NSString stringWithUTF8String:text.c_str()]
-                                                    forKey:NSLocalizedDescriptionKey]];
+  return
+      [NSError errorWithDomain:domain
+                          code:code
+                      userInfo:[NSDictionary
+                                   dictionaryWithObject:[NSString stringWithUTF8String:text.c_str()]
+                                                 forKey:NSLocalizedDescriptionKey]];
 }
 
 void set_error(NSError** error, NSErrorDomain domain, NSInteger code, const std::string& text) {
@@ -117,15 +118,20 @@ int64_t allocated() {
                               deallocator:(void (^)(void*, NSUInteger))deallocator {
   const auto page = static_cast<NSUInteger>(softmetal_page_size());
   if (reinterpret_cast<NSUInteger>(pointer) % page != 0) {
-    softmetal::violation("-[MTLDevice newBufferWithBytesNoCopy:...]: pointer %p is not aligned to a "
-                         "page of %lu bytes", pointer, page);
+    softmetal::violation(
+        "-[MTLDevice newBufferWithBytesNoCopy:...]: pointer %p is not aligned to a "
+        "page of %lu bytes",
+        pointer, page);
   }
   if (length == 0 || length % page != 0) {
-    softmetal::violation("-[MTLDevice newBufferWithBytesNoCopy:...]: length %lu is not a multiple of "
-                         "a page of %lu bytes", length, page);
+    softmetal::violation(
+        "-[MTLDevice newBufferWithBytesNoCopy:...]: length %lu is not a multiple of "
+        "a page of %lu bytes",
+        length, page);
   }
   if ((options & 0xF0) != MTLResourceStorageModeShared) {
-    softmetal::violation("-[MTLDevice newBufferWithBytesNoCopy:...]: host memory is shared storage");
+    softmetal::violation(
+        "-[MTLDevice newBufferWithBytesNoCopy:...]: host memory is shared storage");
   }
   if (length > [self maxBufferLength]) return nil;
   return [[SoftmetalBuffer alloc] initWithDevice:self
@@ -171,13 +177,12 @@ int64_t allocated() {
   if (state.kernel->static_bytes > softmetal::kThreadgroupBytes) {
     softmetal::set_error(error, MTLLibraryErrorDomain, MTLLibraryErrorCompileFailure,
                          std::string(state.kernel->kernel->name) + ": its threadgroup memory of " +
-                             std::to_string(state.kernel->static_bytes) + " bytes exceeds the limit of " +
+                             std::to_string(state.kernel->static_bytes) +
+                             " bytes exceeds the limit of " +
                              std::to_string(softmetal::kThreadgroupBytes));
     return nil;
   }
-  return [[SoftmetalPipeline alloc] initWithDevice:self
-                                             state:state
-                                             label:[computeFunction label]];
+  return [[SoftmetalPipeline alloc] initWithDevice:self state:state label:[computeFunction label]];
 }
 - (id<MTLEvent>)newEvent {
   return [[SoftmetalEvent alloc] initWithDevice:self];

@@ -28,7 +28,6 @@ namespace {
 
 constexpr NSUInteger kMaxBytes = 4096;
 
-
 softmetal::Vector3 vector(MTLSize size) {
   return {static_cast<u32>(size.width), static_cast<u32>(size.height),
           static_cast<u32>(size.depth)};
@@ -154,7 +153,8 @@ softmetal::Vector3 vector(MTLSize size) {
   state_->next.threads_per_grid = {gx * tx, gy * ty, gz * tz};
   [self dispatch:"dispatchThreadgroups:threadsPerThreadgroup:"];
 }
-- (void)dispatchThreads:(MTLSize)threadsPerGrid threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup {
+- (void)dispatchThreads:(MTLSize)threadsPerGrid
+    threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup {
   const auto grid = vector(threadsPerGrid);
   const auto group = vector(threadsPerThreadgroup);
   const auto count = [](u32 threads, u32 per) { return per == 0 ? 0 : (threads + per - 1) / per; };
@@ -207,8 +207,8 @@ softmetal::Vector3 vector(MTLSize size) {
     [self require:binding.buffer != nil || !argument.writable
            method:method
              what:what + " is written by the kernel, and was bound with setBytes"];
-    const NSUInteger rest = binding.bytes != nullptr ? binding.bytes->size()
-                                                     : [binding.buffer length] - binding.offset;
+    const NSUInteger rest =
+        binding.bytes != nullptr ? binding.bytes->size() : [binding.buffer length] - binding.offset;
     [self require:rest >= argument.size
            method:method
              what:what + " has " + std::to_string(rest) + " bytes, and the kernel's type has " +

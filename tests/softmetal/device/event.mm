@@ -31,8 +31,6 @@ using softmetal::Notification;
 
 namespace {
 
-
-
 void notify(SoftmetalEvent* event, const Notification& notification) {
   const MTLSharedEventNotificationBlock block = notification.block;
   const uint64_t value = notification.value;

@@ -199,8 +199,8 @@ std::string resolve(const LoadedModule& module, const softmetal::Kernel& kernel,
   }
   const softmetal::Kernel& kernel = *state.kernel->kernel;
   const std::string fault =
-      resolve(*state.module, kernel, constantValues == nil ? GivenConstants() : [constantValues given],
-              state.constants);
+      resolve(*state.module, kernel,
+              constantValues == nil ? GivenConstants() : [constantValues given], state.constants);
   if (!fault.empty()) {
     softmetal::set_error(error, MTLLibraryErrorDomain, MTLLibraryErrorCompileFailure,
                          text + ": " + fault);

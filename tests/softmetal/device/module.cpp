@@ -29,8 +29,8 @@ Range find_image(const void* inside) {
           const auto& header = info->dlpi_phdr[i];
           if (header.p_type != PT_LOAD) continue;
           range.first = std::min(range.first, static_cast<usize>(info->dlpi_addr + header.p_vaddr));
-          range.last = std::max(range.last, static_cast<usize>(info->dlpi_addr + header.p_vaddr +
-                                                               header.p_memsz));
+          range.last = std::max(
+              range.last, static_cast<usize>(info->dlpi_addr + header.p_vaddr + header.p_memsz));
         }
         if (wanted.address < range.first || wanted.address >= range.last) return 0;
         wanted.range = range;
@@ -78,9 +78,9 @@ LoadedModule::LoadedModule(const std::string& path) {
 }
 
 const LoadedKernel* LoadedModule::find(const std::string& name) const {
-  const auto found = std::find_if(kernels_.begin(), kernels_.end(), [&](const LoadedKernel& kernel) {
-    return kernel.kernel->name == name;
-  });
+  const auto found =
+      std::find_if(kernels_.begin(), kernels_.end(),
+                   [&](const LoadedKernel& kernel) { return kernel.kernel->name == name; });
   return found == kernels_.end() ? nullptr : &*found;
 }
 

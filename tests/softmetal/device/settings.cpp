@@ -41,8 +41,8 @@ class Values {
         variable += *c == '_' ? '_' : static_cast<char>(*c - 'a' + 'A');
       }
       const char* text = std::getenv(variable.c_str());
-      values_[i] = text == nullptr || *text == 0 ? kEntries[i].initial
-                                                 : std::strtoll(text, nullptr, 0);
+      values_[i] =
+          text == nullptr || *text == 0 ? kEntries[i].initial : std::strtoll(text, nullptr, 0);
     }
   }
   std::atomic<int64_t>& at(Setting setting) { return values_[static_cast<size_t>(setting)]; }

@@ -16,18 +16,18 @@ long softmetal_page_size(void);
 namespace softmetal {
 
 enum class Setting {
-  kSeed,                // of the order in which lanes, SIMD-groups and threadgroups run; 0: in order
-  kThreads,             // that run threadgroups; 0: one for each core
-  kCheck,               // 1: every access of a kernel is checked against the buffers it was given
-  kPageSize,            // of newBufferWithBytesNoCopy
-  kMaxBufferLength,     // in bytes
-  kFailCommandBuffer,   // the n-th committed from now on fails, counted from 1; 0: none
-  kFailCompile,         // 1: newLibraryWithSource fails
-  kDelayCompletionUs,   // completed handlers run this much later
-  kEventTimeoutMs,      // after which a command buffer that waits for an event fails
-  kOsMajor,             // the version of macOS that NSProcessInfo tells
-  kGpuFamily,           // the newest MTLGPUFamilyApple: 7 for M1, 9 for M3
-  kNoDevice,            // 1: MTLCreateSystemDefaultDevice gives nil
+  kSeed,               // of the order in which lanes, SIMD-groups and threadgroups run; 0: in order
+  kThreads,            // that run threadgroups; 0: one for each core
+  kCheck,              // 1: every access of a kernel is checked against the buffers it was given
+  kPageSize,           // of newBufferWithBytesNoCopy
+  kMaxBufferLength,    // in bytes
+  kFailCommandBuffer,  // the n-th committed from now on fails, counted from 1; 0: none
+  kFailCompile,        // 1: newLibraryWithSource fails
+  kDelayCompletionUs,  // completed handlers run this much later
+  kEventTimeoutMs,     // after which a command buffer that waits for an event fails
+  kOsMajor,            // the version of macOS that NSProcessInfo tells
+  kGpuFamily,          // the newest MTLGPUFamilyApple: 7 for M1, 9 for M3
+  kNoDevice,           // 1: MTLCreateSystemDefaultDevice gives nil
   kCount,
 };
 

@@ -51,7 +51,7 @@ struct SimdGroup {
   u32 waiting;     // in a SIMD-group function
   u32 at_barrier;  // of the threadgroup
   u32 done;
-  u32 phase;      // grows with every SIMD-group function; its parity says which half of `slot` is in use
+  u32 phase;  // grows with every SIMD-group function; its parity says which half of `slot` is in use
   u32 active[2];  // the lanes that took part
   // Of the SIMD-group function that lanes wait in.
   void (*combine)(SimdGroup*, u32 half, u32 active);

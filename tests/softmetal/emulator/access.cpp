@@ -1,12 +1,12 @@
 // Compiled without sanitizers: it runs on the stacks of lanes, and in a signal handler.
 #include "emulator/access.h"
 
+#include <ucontext.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-
-#include <ucontext.h>
 
 #include "emulator/group.h"
 
@@ -26,7 +26,7 @@ std::string describe(const Dispatch& dispatch, usize address) {
   usize distance = ~usize{0};
   for (const Range& range : dispatch.ranges) {
     if (range.argument == nullptr) continue;
-    const usize away = address < range.first    ? range.first - address
+    const usize away = address < range.first   ? range.first - address
                        : address >= range.last ? address - range.last
                                                : 0;
     if (away < distance) {
@@ -35,8 +35,8 @@ std::string describe(const Dispatch& dispatch, usize address) {
     }
   }
   if (nearest == nullptr) return "at an address outside its buffers";
-  const std::string name = "buffer(" + std::to_string(nearest->argument->index) + ") " +
-                           nearest->argument->name;
+  const std::string name =
+      "buffer(" + std::to_string(nearest->argument->index) + ") " + nearest->argument->name;
   if (distance == 0 && address >= nearest->first && address < nearest->last) {
     return "at byte " + std::to_string(address - nearest->first) + " of " + name;
   }
@@ -64,11 +64,10 @@ bool in_threadgroup_memory(Group& group, usize first, usize last) {
 [[noreturn]] void fail_after_fault() {
   Lane* lane = current();
   Group& group = *lane->group;
-  const std::string what =
-      group.stacks.contains(fault_address)
-          ? "its variables need more than the stack of a thread"
-          : std::string("a ") + (fault_is_write ? "write " : "read ") +
-                describe(*group.dispatch, fault_address);
+  const std::string what = group.stacks.contains(fault_address)
+                               ? "its variables need more than the stack of a thread"
+                               : std::string("a ") + (fault_is_write ? "write " : "read ") +
+                                     describe(*group.dispatch, fault_address);
   group.fail(lane, what);
 }
 
@@ -83,11 +82,9 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     fault_address = reinterpret_cast<usize>(info->si_addr);
     fault_is_write = (registers[REG_ERR] & 2) != 0;
     // On a used-up stack there is room from its top: nothing of the lane is needed any more.
-    const usize top = reinterpret_cast<usize>(
-        lane_of_stack((fault_is_write && active_group->stacks.contains(fault_address)
-                           ? fault_address
-                           : stack) &
-                      ~(kStackBytes - 1)));
+    const usize top = reinterpret_cast<usize>(lane_of_stack(
+        (fault_is_write && active_group->stacks.contains(fault_address) ? fault_address : stack) &
+        ~(kStackBytes - 1)));
     registers[REG_RSP] = static_cast<greg_t>(top - 8);
     registers[REG_RIP] = reinterpret_cast<greg_t>(&fail_after_fault);
     return;
@@ -136,8 +133,8 @@ void check_access(const void* address, usize size, bool write) {
   // The emulator's own objects: arguments, and what SIMD-group functions exchange.
   const auto own = reinterpret_cast<usize>(&group);
   if (first >= own && last <= own + sizeof(Group) && !near_memory) return;
-  const std::string what = std::string(write ? "a write" : "a read") + " of " +
-                           std::to_string(size) + " bytes ";
+  const std::string what =
+      std::string(write ? "a write" : "a read") + " of " + std::to_string(size) + " bytes ";
   if (near_memory) {
     group.fail(lane, what + "outside the threadgroup memory it was given");
   }
@@ -146,7 +143,7 @@ void check_access(const void* address, usize size, bool write) {
 
 void catch_faults() {
   [[maybe_unused]] static const bool installed = [] {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     ::sigemptyset(&action.sa_mask);

@@ -87,8 +87,8 @@ constexpr std::chrono::microseconds kWorthSharing{30};
 
 void run(const Dispatch& dispatch) {
   catch_faults();
-  const u64 total = u64{dispatch.threadgroups.x} * dispatch.threadgroups.y *
-                    dispatch.threadgroups.z;
+  const u64 total =
+      u64{dispatch.threadgroups.x} * dispatch.threadgroups.y * dispatch.threadgroups.z;
   const Order order(total, dispatch.seed);
   groups_run += total;
 
@@ -98,7 +98,8 @@ void run(const Dispatch& dispatch) {
     group->run(dispatch, order.at(0));
   }
   if (total == 1) return;
-  const auto expected = (std::chrono::steady_clock::now() - begin) * static_cast<int64_t>(total - 1);
+  const auto expected =
+      (std::chrono::steady_clock::now() - begin) * static_cast<int64_t>(total - 1);
 
   std::atomic<u64> next{1};  // relaxed: threadgroups are not ordered, which a sanitizer should see
   std::mutex mutex;

@@ -200,10 +200,10 @@ void Group::start(Lane* lane, SimdGroup& simdgroup, u32 index) {
   lane->simdgroup_index = static_cast<u32>(&simdgroup - simdgroups_.data());
   lane->matrix_operations = 0;
   const u32 flat = lane->simdgroup_index * kSimdWidth + index;
-  const Vector3 in_group = extent_.x == threads_
-                               ? Vector3{flat, 0, 0}
-                               : Vector3{flat % extent_.x, flat / extent_.x % extent_.y,
-                                         flat / extent_.x / extent_.y};
+  const Vector3 in_group =
+      extent_.x == threads_
+          ? Vector3{flat, 0, 0}
+          : Vector3{flat % extent_.x, flat / extent_.x % extent_.y, flat / extent_.x / extent_.y};
   const Vector3& full = dispatch->threads_per_threadgroup;
   lane->position = {
       {position_.x * full.x + in_group.x, position_.y * full.y + in_group.y,

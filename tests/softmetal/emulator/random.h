@@ -8,7 +8,8 @@ namespace softmetal {
 class Random {
  public:
   void seed(u64 seed, u64 stream) {
-    state_ = seed == 0 ? 0 : (seed * 0x9E3779B97F4A7C15ull ^ (stream + 1) * 0xBF58476D1CE4E5B9ull) | 1;
+    state_ =
+        seed == 0 ? 0 : (seed * 0x9E3779B97F4A7C15ull ^ (stream + 1) * 0xBF58476D1CE4E5B9ull) | 1;
   }
   // Whether there is a seed: without one, everything runs in order.
   explicit operator bool() const { return state_ != 0; }

@@ -42,7 +42,8 @@ void autorelease(id object) {
 }
 - (void)dealloc {
   if (innermost != self) {
-    softmetal::violation("-[NSAutoreleasePool drain]: this is not the innermost pool of the thread");
+    softmetal::violation(
+        "-[NSAutoreleasePool drain]: this is not the innermost pool of the thread");
   }
   auto* objects = static_cast<std::vector<id>*>(objects_);
   // Releasing may autorelease more.

@@ -110,7 +110,8 @@ using Entries = std::vector<std::pair<id, id>>;
                                 count:(NSUInteger)count {
   NSDictionary* dictionary = [[self alloc] init];
   auto* entries = new Entries;
-  for (NSUInteger i = 0; i < count; ++i) entries->emplace_back([keys[i] retain], [objects[i] retain]);
+  for (NSUInteger i = 0; i < count; ++i)
+    entries->emplace_back([keys[i] retain], [objects[i] retain]);
   dictionary->entries_ = entries;
   return [dictionary autorelease];
 }

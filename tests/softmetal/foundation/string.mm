@@ -36,7 +36,8 @@ std::string format_text(NSString* format, va_list arguments) {
       ++at;
       continue;
     }
-    while (*at != 0 && std::string_view("diouxXcsfFeEgGp%").find(*at) == std::string_view::npos) ++at;
+    while (*at != 0 && std::string_view("diouxXcsfFeEgGp%").find(*at) == std::string_view::npos)
+      ++at;
     const std::string conversion(first, *at == 0 ? at : at + 1);
     const bool is_long = conversion.find_first_of("lzjt") != std::string::npos;
     char text[512];
@@ -44,7 +45,12 @@ std::string format_text(NSString* format, va_list arguments) {
       case 's':
         result += va_arg(rest, const char*);
         break;
-      case 'f': case 'F': case 'e': case 'E': case 'g': case 'G':
+      case 'f':
+      case 'F':
+      case 'e':
+      case 'E':
+      case 'g':
+      case 'G':
         std::snprintf(text, sizeof text, conversion.c_str(), va_arg(rest, double));
         result += text;
         break;

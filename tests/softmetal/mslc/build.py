@@ -6,33 +6,68 @@ import hashlib
 import re
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .cache import Cache
 from .errors import CompileError
 from .preprocess import CLANG, preprocess
 from .translate import translate
 
+if TYPE_CHECKING:
+    from .cache import Cache
+
 _HERE = Path(__file__).resolve().parent
 _INCLUDES = ["-I", str(_HERE / "include"), "-I", str(_HERE.parent)]
-_LANGUAGE = (
-    "-x c++ -std=c++17 -nostdinc -fno-exceptions -fno-rtti -fno-strict-aliasing -fwrapv "
-    "-Xclang -cl-single-precision-constant -fno-lax-vector-conversions -Wno-everything "
-    "-fno-caret-diagnostics"
-).split()
-_EMULATOR = (
-    "-O2 -fPIC -march=x86-64-v3 -ffp-contract=fast -fno-math-errno -fno-stack-protector "
-    "-fstack-clash-protection -Xclang -ffloat16-excess-precision=none -Xclang "
-    "-fbfloat16-excess-precision=none"
-).split()
-_PTX = (
-    "-target nvptx64-nvidia-cuda -march=sm_90 -O3 -S -nogpulib -ffreestanding -ffp-contract=fast"
-).split()
+_LANGUAGE = [
+    "-x",
+    "c++",
+    "-std=c++17",
+    "-nostdinc",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-strict-aliasing",
+    "-fwrapv",
+    "-Xclang",
+    "-cl-single-precision-constant",
+    "-fno-lax-vector-conversions",
+    "-Wno-everything",
+    "-fno-caret-diagnostics",
+]
+_EMULATOR = [
+    "-O2",
+    "-fPIC",
+    "-march=x86-64-v3",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-stack-protector",
+    "-fstack-clash-protection",
+    "-Xclang",
+    "-ffloat16-excess-precision=none",
+    "-Xclang",
+    "-fbfloat16-excess-precision=none",
+]
+_PTX = [
+    "-target",
+    "nvptx64-nvidia-cuda",
+    "-march=sm_90",
+    "-O3",
+    "-S",
+    "-nogpulib",
+    "-ffreestanding",
+    "-ffp-contract=fast",
+]
 # Every access calls a function, which looks it up in the buffers that the kernel was given.
-_CHECKED = (
-    "-fsanitize=kernel-address -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm "
-    "-asan-kernel-mem-intrinsic-prefix=1 -mllvm -asan-stack=0 -mllvm -asan-globals=0 "
-    "-DMSL_CHECKED"
-).split()
+_CHECKED = [
+    "-fsanitize=kernel-address",
+    "-mllvm",
+    "-asan-instrumentation-with-call-threshold=0",
+    "-mllvm",
+    "-asan-kernel-mem-intrinsic-prefix=1",
+    "-mllvm",
+    "-asan-stack=0",
+    "-mllvm",
+    "-asan-globals=0",
+    "-DMSL_CHECKED",
+]
 # The lanes of an OS thread are one thread to the sanitizer, and their calls do not nest.
 _THREAD = ["-fsanitize=thread", "-mllvm", "-tsan-instrument-func-entry-exit=0"]
 _VARIANTS = {"plain": [], "checked": _CHECKED, "thread": _THREAD}
@@ -84,7 +119,10 @@ def build_library(
 def check(
     text: str, name: str, include: Path | None, macros: list[str], version: int, cache: Cache
 ) -> list[str]:
-    """Checks a source with address spaces as types; the names of its kernels. Raises CompileError."""
+    """Checks a source with address spaces as types. Raises CompileError.
+
+    Returns the names of its kernels.
+    """
     expanded = preprocess(text, name, include, macros, version, cache.directory)
     code, names = translate(expanded, name, "check")
     command = [CLANG, *_LANGUAGE, *_INCLUDES, "-DMSL_STRICT", "-fsyntax-only", "-ferror-limit=0"]

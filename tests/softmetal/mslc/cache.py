@@ -6,8 +6,11 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def default_directory() -> Path:

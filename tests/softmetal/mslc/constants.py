@@ -4,9 +4,12 @@ becomes a function that reads the value the running kernel was made with."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .declarations import Declarations, Function, Variable, argument
-from .lexer import Source
+
+if TYPE_CHECKING:
+    from .lexer import Source
 
 _DATA_TYPES = {
     "float": 3, "half": 16, "int": 29, "uint": 33, "short": 37, "ushort": 41, "char": 45,

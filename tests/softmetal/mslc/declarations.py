@@ -1,12 +1,15 @@
-"""Finds what a source declares at namespace scope: functions, kernels, instantiations, constants."""
+"""Finds what a source declares at namespace scope: functions, instantiations, variables."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from .lexer import Source
+if TYPE_CHECKING:
+    from .lexer import Source
 
+_ATTRIBUTE = re.compile(r"([\w:]+)\s*(?:\(((?:[^()\"]|\"[^\"]*\")*)\))?")
 ADDRESS_SPACES = ("device", "constant", "threadgroup", "thread")
 
 
@@ -81,8 +84,9 @@ def attributes(source: Source, first: int, last: int) -> list[Attribute]:
     while i < last:
         if source.is_attribute(i):
             inner = source.join(i + 2, source.partner[i + 1])
-            for match in re.finditer(r"([\w:]+)\s*(?:\(((?:[^()\"]|\"[^\"]*\")*)\))?", inner):
-                found.append(Attribute(match.group(1), (match.group(2) or "").strip()))
+            found += [
+                Attribute(name, argument.strip()) for name, argument in _ATTRIBUTE.findall(inner)
+            ]
             i = source.partner[i]
         i += 1
     return found

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .declarations import ADDRESS_SPACES, Declarations
 from .errors import CompileError
-from .lexer import Source
+
+if TYPE_CHECKING:
+    from .lexer import Source
 
 _ABSENT = {
     "double",

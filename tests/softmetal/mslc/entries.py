@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .constants import FunctionConstant, accessor, needed
 from .declarations import Declarations, Function, argument, text_argument
-from .lexer import Source
+
+if TYPE_CHECKING:
+    from .lexer import Source
 
 _VECTORS = {
     "thread_position_in_grid": "thread_in_grid",
@@ -176,7 +179,8 @@ def emulator_table(
             for name in needed(source, found, constants, entry.function)
         ]
         lines.append(
-            f"static const softmetal::Argument arguments_{k}[] = {{{', '.join([*arguments, '{}'])}}};"
+            f"static const softmetal::Argument arguments_{k}[] = "
+            f"{{{', '.join([*arguments, '{}'])}}};"
         )
         lines.append(
             f"static const softmetal::u32 constants_{k}[] = {{{', '.join([*required, '0'])}}};"

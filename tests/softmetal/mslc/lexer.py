@@ -1,4 +1,4 @@
-"""Tokens of preprocessed source. White space and line markers are tokens too: text goes round-trip."""
+"""Tokens of preprocessed source. White space and line markers are tokens too."""
 
 from __future__ import annotations
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .declarations import Declarations, Function, split
-from .lexer import Source
+
+if TYPE_CHECKING:
+    from .lexer import Source
 
 
 def _identity(function: Function) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from typing import TYPE_CHECKING
 
 from .declarations import split
-from .lexer import Source
+
+if TYPE_CHECKING:
+    from .lexer import Source
 
 _ELEMENTS = [
     "bool",
@@ -87,11 +91,11 @@ def rewrite(source: Source) -> None:
             _literal(source, i)
         end = _type_end(source, i, names) if source.kind[i] == "name" else -1
         if end >= 0:
-            _rewrite_use(source, i, end, is_alias=source.text[i] in names)
+            _rewrite_use(source, i, end)
         i += 1
 
 
-def _rewrite_use(source: Source, first: int, end: int, *, is_alias: bool) -> None:
+def _rewrite_use(source: Source, first: int, end: int) -> None:
     previous = source.before(first)
     following = source.after(end)
     before = source.at(previous)
@@ -106,10 +110,10 @@ def _rewrite_use(source: Source, first: int, end: int, *, is_alias: bool) -> Non
             source.text[end] += ">"
         return
     if before == "(" and source.at(following) == ")":
-        _rewrite_cast(source, previous, first, end, following)
+        _rewrite_cast(source, previous, following)
         return
     # float4 v(a, b);
-    if source.kind[min(following, len(source) - 1)] != "name" or is_alias:
+    if source.kind[min(following, len(source) - 1)] != "name":
         return
     open_ = source.after(following)
     if source.at(open_) == "(" and before in ("{", "}", ";", "const", ")"):
@@ -125,12 +129,12 @@ def _rewrite_use(source: Source, first: int, end: int, *, is_alias: bool) -> Non
 def _looks_like_parameter(source: Source, first: int, last: int) -> bool:
     tokens = source.significant(first, last)
     words = [source.kind[i] == "name" for i in tokens]
-    return any(a and b for a, b in zip(words, words[1:], strict=False)) or (
+    return any(a and b for a, b in itertools.pairwise(words)) or (
         bool(tokens) and source.text[tokens[-1]] in ("&", "*")
     )
 
 
-def _rewrite_cast(source: Source, open_: int, first: int, end: int, close: int) -> None:
+def _rewrite_cast(source: Source, open_: int, close: int) -> None:
     caller = source.at(source.before(open_))
     if caller in ("sizeof", "alignof", "decltype") or source.partner[open_] != close:
         return

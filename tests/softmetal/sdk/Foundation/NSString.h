@@ -2,9 +2,9 @@
 
 #include <Foundation/NSObject.h>
 
-typedef NS_ENUM(NSUInteger, NSStringEncoding){
-    NSASCIIStringEncoding = 1,
-    NSUTF8StringEncoding = 4,
+typedef NS_ENUM(NSUInteger, NSStringEncoding) {
+  NSASCIIStringEncoding = 1,
+  NSUTF8StringEncoding = 4,
 };
 
 @interface NSString : NSObject

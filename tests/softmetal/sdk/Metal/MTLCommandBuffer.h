@@ -3,21 +3,27 @@
 #include <Metal/MTLComputeCommandEncoder.h>
 #include <Metal/MTLEvent.h>
 
-typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus){
-    MTLCommandBufferStatusNotEnqueued = 0, MTLCommandBufferStatusEnqueued = 1,
-    MTLCommandBufferStatusCommitted = 2,   MTLCommandBufferStatusScheduled = 3,
-    MTLCommandBufferStatusCompleted = 4,   MTLCommandBufferStatusError = 5,
+typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus) {
+  MTLCommandBufferStatusNotEnqueued = 0,
+  MTLCommandBufferStatusEnqueued = 1,
+  MTLCommandBufferStatusCommitted = 2,
+  MTLCommandBufferStatusScheduled = 3,
+  MTLCommandBufferStatusCompleted = 4,
+  MTLCommandBufferStatusError = 5,
 };
 
-typedef NS_ENUM(NSUInteger, MTLCommandBufferError){
-    MTLCommandBufferErrorNone = 0,       MTLCommandBufferErrorInternal = 1,
-    MTLCommandBufferErrorTimeout = 2,    MTLCommandBufferErrorPageFault = 3,
-    MTLCommandBufferErrorOutOfMemory = 8, MTLCommandBufferErrorInvalidResource = 9,
+typedef NS_ENUM(NSUInteger, MTLCommandBufferError) {
+  MTLCommandBufferErrorNone = 0,
+  MTLCommandBufferErrorInternal = 1,
+  MTLCommandBufferErrorTimeout = 2,
+  MTLCommandBufferErrorPageFault = 3,
+  MTLCommandBufferErrorOutOfMemory = 8,
+  MTLCommandBufferErrorInvalidResource = 9,
 };
 
-typedef NS_OPTIONS(NSUInteger, MTLCommandBufferErrorOption){
-    MTLCommandBufferErrorOptionNone = 0,
-    MTLCommandBufferErrorOptionEncoderExecutionStatus = 1,
+typedef NS_OPTIONS(NSUInteger, MTLCommandBufferErrorOption) {
+  MTLCommandBufferErrorOptionNone = 0,
+  MTLCommandBufferErrorOptionEncoderExecutionStatus = 1,
 };
 
 extern "C" const NSErrorDomain MTLCommandBufferErrorDomain;

@@ -3,13 +3,13 @@
 #include <Metal/MTLBuffer.h>
 #include <Metal/MTLComputePipeline.h>
 
-typedef NS_ENUM(NSUInteger, MTLDispatchType){
-    MTLDispatchTypeSerial = 0,
-    MTLDispatchTypeConcurrent = 1,
+typedef NS_ENUM(NSUInteger, MTLDispatchType) {
+  MTLDispatchTypeSerial = 0,
+  MTLDispatchTypeConcurrent = 1,
 };
 
-typedef NS_OPTIONS(NSUInteger, MTLBarrierScope){
-    MTLBarrierScopeBuffers = 1,
+typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
+  MTLBarrierScopeBuffers = 1,
 };
 
 @protocol MTLCommandEncoder <NSObject>

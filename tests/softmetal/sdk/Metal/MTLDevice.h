@@ -3,11 +3,18 @@
 #include <Metal/MTLCommandQueue.h>
 #include <Metal/MTLResidencySet.h>
 
-typedef NS_ENUM(NSInteger, MTLGPUFamily){
-    MTLGPUFamilyApple1 = 1001, MTLGPUFamilyApple5 = 1005, MTLGPUFamilyApple6 = 1006,
-    MTLGPUFamilyApple7 = 1007, MTLGPUFamilyApple8 = 1008, MTLGPUFamilyApple9 = 1009,
-    MTLGPUFamilyApple10 = 1010, MTLGPUFamilyMac2 = 2002,  MTLGPUFamilyCommon3 = 3003,
-    MTLGPUFamilyMetal3 = 5001, MTLGPUFamilyMetal4 = 5002,
+typedef NS_ENUM(NSInteger, MTLGPUFamily) {
+  MTLGPUFamilyApple1 = 1001,
+  MTLGPUFamilyApple5 = 1005,
+  MTLGPUFamilyApple6 = 1006,
+  MTLGPUFamilyApple7 = 1007,
+  MTLGPUFamilyApple8 = 1008,
+  MTLGPUFamilyApple9 = 1009,
+  MTLGPUFamilyApple10 = 1010,
+  MTLGPUFamilyMac2 = 2002,
+  MTLGPUFamilyCommon3 = 3003,
+  MTLGPUFamilyMetal3 = 5001,
+  MTLGPUFamilyMetal4 = 5002,
 };
 
 @protocol MTLDevice <NSObject>

@@ -2,33 +2,35 @@
 
 #include <Metal/MTLFunctionConstantValues.h>
 
-typedef NS_ENUM(NSUInteger, MTLLanguageVersion){
-    MTLLanguageVersion2_4 = (2 << 16) + 4,
-    MTLLanguageVersion3_0 = (3 << 16) + 0,
-    MTLLanguageVersion3_1 = (3 << 16) + 1,
-    MTLLanguageVersion3_2 = (3 << 16) + 2,
-    MTLLanguageVersion4_0 = (4 << 16) + 0,
+typedef NS_ENUM(NSUInteger, MTLLanguageVersion) {
+  MTLLanguageVersion2_4 = (2 << 16) + 4,
+  MTLLanguageVersion3_0 = (3 << 16) + 0,
+  MTLLanguageVersion3_1 = (3 << 16) + 1,
+  MTLLanguageVersion3_2 = (3 << 16) + 2,
+  MTLLanguageVersion4_0 = (4 << 16) + 0,
 };
 
-typedef NS_ENUM(NSInteger, MTLMathMode){
-    MTLMathModeSafe = 0,
-    MTLMathModeRelaxed = 1,
-    MTLMathModeFast = 2,
+typedef NS_ENUM(NSInteger, MTLMathMode) {
+  MTLMathModeSafe = 0,
+  MTLMathModeRelaxed = 1,
+  MTLMathModeFast = 2,
 };
 
-typedef NS_ENUM(NSInteger, MTLMathFloatingPointFunctions){
-    MTLMathFloatingPointFunctionsFast = 0,
-    MTLMathFloatingPointFunctionsPrecise = 1,
+typedef NS_ENUM(NSInteger, MTLMathFloatingPointFunctions) {
+  MTLMathFloatingPointFunctionsFast = 0,
+  MTLMathFloatingPointFunctionsPrecise = 1,
 };
 
-typedef NS_ENUM(NSUInteger, MTLFunctionType){
-    MTLFunctionTypeKernel = 3,
+typedef NS_ENUM(NSUInteger, MTLFunctionType) {
+  MTLFunctionTypeKernel = 3,
 };
 
-typedef NS_ENUM(NSUInteger, MTLLibraryError){
-    MTLLibraryErrorUnsupported = 1,     MTLLibraryErrorInternal = 2,
-    MTLLibraryErrorCompileFailure = 3,  MTLLibraryErrorCompileWarning = 4,
-    MTLLibraryErrorFunctionNotFound = 5,
+typedef NS_ENUM(NSUInteger, MTLLibraryError) {
+  MTLLibraryErrorUnsupported = 1,
+  MTLLibraryErrorInternal = 2,
+  MTLLibraryErrorCompileFailure = 3,
+  MTLLibraryErrorCompileWarning = 4,
+  MTLLibraryErrorFunctionNotFound = 5,
 };
 
 @interface MTLCompileOptions : NSObject {

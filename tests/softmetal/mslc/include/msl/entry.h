@@ -1,6 +1,8 @@
 // What the generated entry points of kernels use.
 #pragma once
 
+#include "target.h"
+
 namespace msl {
 
 template <class F>
@@ -70,15 +72,15 @@ MSL_INLINE Position position(const Arguments& arguments) {
   const Vector3 groups = {(uint)__nvvm_read_ptx_sreg_nctaid_x(),
                           (uint)__nvvm_read_ptx_sreg_nctaid_y(),
                           (uint)__nvvm_read_ptx_sreg_nctaid_z()};
-  return {{g.x * n.x + t.x, g.y * n.y + t.y, g.z * n.z + t.z},
-          t,
-          g,
-          n,
-          groups,
-          {arguments.threads_per_grid[0], arguments.threads_per_grid[1],
-           arguments.threads_per_grid[2]},
-          t.x + n.x * (t.y + n.y * t.z),
-          (n.x * n.y * n.z + 31) / 32};
+  return {
+      {g.x * n.x + t.x, g.y * n.y + t.y, g.z * n.z + t.z},
+      t,
+      g,
+      n,
+      groups,
+      {arguments.threads_per_grid[0], arguments.threads_per_grid[1], arguments.threads_per_grid[2]},
+      t.x + n.x * (t.y + n.y * t.z),
+      (n.x * n.y * n.z + 31) / 32};
 }
 #else
 using softmetal::ConstantValue;
@@ -114,43 +116,45 @@ MSL_INLINE T constant_value(const ConstantValue& value) {
 
 // Function constants: of the running lane's pipeline, or of the loaded module, whose host sets them.
 #ifdef __NVPTX__
-#define MSL_PTX_CONSTANTS(count)                                             \
-  extern "C" __attribute__((address_space(4), used)) msl::ConstantValue      \
-      msl_constant_values[count];                                            \
+#define MSL_PTX_CONSTANTS(count)                                                              \
+  extern "C"                                                                                  \
+      __attribute__((address_space(4), used)) msl::ConstantValue msl_constant_values[count];  \
   __attribute__((address_space(4), used)) msl::ConstantValue msl_constant_values[count] = {}; \
-  MSL_INLINE const msl::ConstantValue* msl_constants() {                     \
-    return (const msl::ConstantValue*)msl_constant_values;                   \
+  MSL_INLINE const msl::ConstantValue* msl_constants() {                                      \
+    return (const msl::ConstantValue*)msl_constant_values;                                    \
   }
 #else
-MSL_INLINE const msl::ConstantValue* msl_constants() { return softmetal::current()->constants; }
+MSL_INLINE const msl::ConstantValue* msl_constants() {
+  return softmetal::current()->constants;
+}
 #endif
 
 // A reference to a threadgroup variable of type name_msl_type; what follows names its kernel.
 #if defined(__NVPTX__)
-#define MSL_THREADGROUP_VARIABLE(name, ...)                                                    \
-  static __attribute__((address_space(3), loader_uninitialized)) name##_msl_type name##_msl;   \
+#define MSL_THREADGROUP_VARIABLE(name, ...)                                                  \
+  static __attribute__((address_space(3), loader_uninitialized)) name##_msl_type name##_msl; \
   name##_msl_type& name = *(name##_msl_type*)(&name##_msl)
 #elif defined(MSL_STRICT)
 #define MSL_THREADGROUP_VARIABLE(name, ...) \
   MSL_THREADGROUP name##_msl_type& name = *(MSL_THREADGROUP name##_msl_type*)nullptr
 #else
-#define MSL_THREADGROUP_VARIABLE(name, ...)                                                    \
-  static __attribute__((section("softmetal_variables"), used)) softmetal::ThreadgroupVariable  \
-      name##_msl = {(const void*)(__VA_ARGS__), #name, sizeof(name##_msl_type),                \
-                    alignof(name##_msl_type), 0};                                              \
-  name##_msl_type& name =                                                                      \
+#define MSL_THREADGROUP_VARIABLE(name, ...)                                                     \
+  static __attribute__((section("softmetal_variables"),                                         \
+                        used)) softmetal::ThreadgroupVariable name##_msl = {                    \
+      (const void*)(__VA_ARGS__), #name, sizeof(name##_msl_type), alignof(name##_msl_type), 0}; \
+  name##_msl_type& name =                                                                       \
       *(name##_msl_type*)(softmetal::current()->threadgroup_memory - name##_msl.offset)
 #endif
 
 #ifdef MSL_CHECKED
 #define MSL_BARE __attribute__((disable_sanitizer_instrumentation, visibility("hidden")))
 extern "C" {
-#define MSL_CHECKS(size)                                                                       \
-  MSL_BARE inline __attribute__((used)) void __asan_load##size##_noabort(const void* address) {     \
-    softmetal_runtime.check_access(address, size, false);                                      \
-  }                                                                                            \
-  MSL_BARE inline __attribute__((used)) void __asan_store##size##_noabort(const void* address) {    \
-    softmetal_runtime.check_access(address, size, true);                                       \
+#define MSL_CHECKS(size)                                                                         \
+  MSL_BARE inline __attribute__((used)) void __asan_load##size##_noabort(const void* address) {  \
+    softmetal_runtime.check_access(address, size, false);                                        \
+  }                                                                                              \
+  MSL_BARE inline __attribute__((used)) void __asan_store##size##_noabort(const void* address) { \
+    softmetal_runtime.check_access(address, size, true);                                         \
   }
 MSL_CHECKS(1)
 MSL_CHECKS(2)
@@ -169,7 +173,8 @@ MSL_BARE inline __attribute__((used)) void* __asan_memcpy(void* to, const void* 
   softmetal_runtime.check_access(to, size, true);
   return __builtin_memcpy(to, from, size);
 }
-MSL_BARE inline __attribute__((used)) void* __asan_memmove(void* to, const void* from, size_t size) {
+MSL_BARE inline __attribute__((used)) void* __asan_memmove(void* to, const void* from,
+                                                           size_t size) {
   softmetal_runtime.check_access(from, size, false);
   softmetal_runtime.check_access(to, size, true);
   return __builtin_memmove(to, from, size);

@@ -3,6 +3,8 @@
 // the others only count what they take part in; on NVIDIA every lane holds two elements.
 #pragma once
 
+#include "simd.h"
+
 namespace metal {
 
 template <class T, int Columns = 8, int Rows = 8>
@@ -13,9 +15,15 @@ struct simdgroup_matrix;
 }  // namespace metal
 namespace msl {
 // The place of the first of a lane's two elements: neighbours in a row.
-MSL_INLINE uint row() { return lane() / 4; }
-MSL_INLINE uint column() { return lane() % 4 * 2; }
-MSL_INLINE uint holder(uint row, uint column) { return row * 4 + column / 2; }
+MSL_INLINE uint row() {
+  return lane() / 4;
+}
+MSL_INLINE uint column() {
+  return lane() % 4 * 2;
+}
+MSL_INLINE uint holder(uint row, uint column) {
+  return row * 4 + column / 2;
+}
 }  // namespace msl
 namespace metal {
 
@@ -138,7 +146,8 @@ MSL_INLINE void simdgroup_store(const simdgroup_matrix<T, 8, 8>& matrix, Pointer
   const Pointer first = destination + origin.y * elements_per_row + origin.x;
   for (uint r = 0; r < 8; ++r) {
     for (uint c = 0; c < 8; ++c) {
-      first[r * elements_per_row + c] = (T)(transpose ? matrix.element[c][r] : matrix.element[r][c]);
+      first[r * elements_per_row + c] =
+          (T)(transpose ? matrix.element[c][r] : matrix.element[r][c]);
     }
   }
 }

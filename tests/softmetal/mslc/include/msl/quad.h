@@ -1,6 +1,8 @@
 // Quad-group functions: quads are four neighbours of a SIMD-group.
 #pragma once
 
+#include "simd.h"
+
 namespace metal {
 
 template <class T>
@@ -25,11 +27,11 @@ MSL_INLINE T quad_shuffle_down(T value, ushort delta) {
   const uint at = msl::lane() & 3;
   return quad_shuffle(value, (ushort)(at + delta > 3 ? at : at + delta));
 }
-#define MSL_QUAD_REDUCTION(name, function)                             \
-  template <class T>                                                   \
-  MSL_INLINE T name(T value) {                                         \
+#define MSL_QUAD_REDUCTION(name, function)                                \
+  template <class T>                                                      \
+  MSL_INLINE T name(T value) {                                            \
     value = msl::function::of(value, quad_shuffle_xor(value, (ushort)1)); \
-    return msl::function::of(value, quad_shuffle_xor(value, (ushort)2)); \
+    return msl::function::of(value, quad_shuffle_xor(value, (ushort)2));  \
   }
 MSL_QUAD_REDUCTION(quad_sum, Add)
 MSL_QUAD_REDUCTION(quad_product, Multiply)

@@ -1,20 +1,23 @@
 // Barriers and SIMD-group functions.
 #pragma once
 
+#include "math.h"
+#include "target.h"
+
 namespace msl {
 
-#define MSL_REDUCTION(name, expression)          \
-  struct name {                                  \
-    template <class T>                           \
-    static MSL_INLINE T of(T a, T b) {           \
-      return (T)(expression);                    \
-    }                                            \
+#define MSL_REDUCTION(name, expression) \
+  struct name {                         \
+    template <class T>                  \
+    static MSL_INLINE T of(T a, T b) {  \
+      return (T)(expression);           \
+    }                                   \
   };
 MSL_REDUCTION(Add, a + b)
-MSL_REDUCTION(Multiply, a * b)
+MSL_REDUCTION(Multiply, a* b)
 MSL_REDUCTION(Least, metal::min(a, b))
 MSL_REDUCTION(Largest, metal::max(a, b))
-MSL_REDUCTION(And, a & b)
+MSL_REDUCTION(And, a& b)
 MSL_REDUCTION(Or, a | b)
 MSL_REDUCTION(Xor, a ^ b)
 #undef MSL_REDUCTION
@@ -35,12 +38,16 @@ MSL_INLINE T scan(const Exchange<T>& values, T identity, bool inclusive) {
 
 namespace metal {
 
-MSL_INLINE void threadgroup_barrier(mem_flags) { msl::threadgroup_barrier(); }
-MSL_INLINE void simdgroup_barrier(mem_flags) { msl::simdgroup_barrier(); }
+MSL_INLINE void threadgroup_barrier(mem_flags) {
+  msl::threadgroup_barrier();
+}
+MSL_INLINE void simdgroup_barrier(mem_flags) {
+  msl::simdgroup_barrier();
+}
 
-#define MSL_SIMD_REDUCTION(name, operation, function)                \
-  template <class T>                                                 \
-  MSL_INLINE T name(T value) {                                       \
+#define MSL_SIMD_REDUCTION(name, operation, function)                    \
+  template <class T>                                                     \
+  MSL_INLINE T name(T value) {                                           \
     return msl::reduce<msl::Operation::operation, msl::function>(value); \
   }
 MSL_SIMD_REDUCTION(simd_sum, kSum, Add)
@@ -130,8 +137,12 @@ struct simd_vote {
 MSL_INLINE simd_vote simd_ballot(bool predicate) {
   return {simd_or(predicate ? 1u << msl::lane() : 0u)};
 }
-MSL_INLINE bool simd_all(bool predicate) { return simd_and(predicate ? 1u : 0u) != 0; }
-MSL_INLINE bool simd_any(bool predicate) { return simd_or(predicate ? 1u : 0u) != 0; }
+MSL_INLINE bool simd_all(bool predicate) {
+  return simd_and(predicate ? 1u : 0u) != 0;
+}
+MSL_INLINE bool simd_any(bool predicate) {
+  return simd_or(predicate ? 1u : 0u) != 0;
+}
 MSL_INLINE bool simd_is_first() {
   return simd_broadcast_first(msl::lane()) == msl::lane();
 }

@@ -2,13 +2,13 @@
 // header is in sight, as on Metal, so that no overload for double is either.
 #pragma once
 
-#include "types.h"
-#include "traits.h"
-#include "vector.h"
-#include "math.h"
-#include "integer.h"
-#include "target.h"
-#include "simd.h"
-#include "quad.h"
-#include "matrix.h"
 #include "atomic.h"
+#include "integer.h"
+#include "math.h"
+#include "matrix.h"
+#include "quad.h"
+#include "simd.h"
+#include "target.h"
+#include "traits.h"
+#include "types.h"
+#include "vector.h"

@@ -2,6 +2,8 @@
 // barriers, exchange (every lane shows a value and sees another lane's), reduce.
 #pragma once
 
+#include "vector.h"
+
 #ifndef __NVPTX__
 #include "emulator/abi.h"
 extern "C" {
@@ -34,8 +36,24 @@ namespace msl {
 
 // What a SIMD-group function does, so that lanes in different ones are told apart.
 enum class Operation : uint {
-  kBarrier, kSum, kProduct, kMin, kMax, kAnd, kOr, kXor, kShuffle, kShuffleUp, kShuffleDown,
-  kShuffleXor, kShuffleRotate, kBroadcast, kBroadcastFirst, kExclusive, kInclusive, kQuad,
+  kBarrier,
+  kSum,
+  kProduct,
+  kMin,
+  kMax,
+  kAnd,
+  kOr,
+  kXor,
+  kShuffle,
+  kShuffleUp,
+  kShuffleDown,
+  kShuffleXor,
+  kShuffleRotate,
+  kBroadcast,
+  kBroadcastFirst,
+  kExclusive,
+  kInclusive,
+  kQuad,
 };
 
 #ifdef __NVPTX__
@@ -46,9 +64,15 @@ MSL_INLINE uint thread_index() {
              (__nvvm_read_ptx_sreg_tid_y() +
               __nvvm_read_ptx_sreg_ntid_y() * __nvvm_read_ptx_sreg_tid_z());
 }
-MSL_INLINE uint lane() { return thread_index() & 31; }
-MSL_INLINE void threadgroup_barrier() { __nvvm_bar_sync(0); }
-MSL_INLINE void simdgroup_barrier() { __nvvm_bar_warp_sync(0xffffffffu); }
+MSL_INLINE uint lane() {
+  return thread_index() & 31;
+}
+MSL_INLINE void threadgroup_barrier() {
+  __nvvm_bar_sync(0);
+}
+MSL_INLINE void simdgroup_barrier() {
+  __nvvm_bar_warp_sync(0xffffffffu);
+}
 MSL_INLINE uint active() {
   uint mask;
   asm volatile("activemask.b32 %0;" : "=r"(mask));
@@ -99,7 +123,9 @@ MSL_INLINE T reduce(T value) {
   return result;
 }
 
-MSL_INLINE void fence() { __nvvm_membar_gl(); }
+MSL_INLINE void fence() {
+  __nvvm_membar_gl();
+}
 
 #else
 
@@ -107,7 +133,9 @@ using softmetal::Lane;
 using softmetal::SimdGroup;
 using softmetal::Slot;
 
-MSL_INLINE uint lane() { return softmetal::current()->index; }
+MSL_INLINE uint lane() {
+  return softmetal::current()->index;
+}
 MSL_INLINE void threadgroup_barrier() {
   softmetal_runtime.threadgroup_barrier(softmetal::current());
 }
@@ -167,7 +195,8 @@ void combine(SimdGroup* simdgroup, uint half, uint active) {
     for (uint distance = 16; distance > 0; distance /= 2) {
       for (uint i = 0; i < distance; ++i) {
         const bool here = active >> i & 1, there = active >> (i + distance) & 1;
-        if (there) value[i] = here ? Function::of(value[i], value[i + distance]) : value[i + distance];
+        if (there)
+          value[i] = here ? Function::of(value[i], value[i + distance]) : value[i + distance];
         if (there) active |= 1u << i;
       }
     }
@@ -184,7 +213,9 @@ MSL_INLINE T reduce(T value) {
   return load<T>(simdgroup->result[half]);
 }
 
-MSL_INLINE void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+MSL_INLINE void fence() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 
 #endif
 

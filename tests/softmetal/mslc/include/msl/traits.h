@@ -1,6 +1,8 @@
 // <metal_type_traits> and <metal_limits>.
 #pragma once
 
+#include "types.h"
+
 namespace metal {
 
 using ::bfloat;
@@ -64,9 +66,9 @@ struct is_integral {
 };
 template <class T>
 struct is_floating_point {
-  static constexpr bool value =
-      is_same_v<__remove_cv(T), float> || is_same_v<__remove_cv(T), half> ||
-      is_same_v<__remove_cv(T), bfloat>;
+  static constexpr bool value = is_same_v<__remove_cv(T), float> ||
+                                is_same_v<__remove_cv(T), half> ||
+                                is_same_v<__remove_cv(T), bfloat>;
 };
 template <class T>
 struct is_unsigned {
@@ -87,27 +89,45 @@ constexpr bool is_signed_v = is_signed<T>::value;
 
 template <class T>
 struct numeric_limits;
-#define MSL_INTEGER_LIMITS(T)                                                          \
-  template <>                                                                          \
-  struct numeric_limits<T> {                                                           \
-    static constexpr bool is_integer = true;                                           \
-    static constexpr int digits = sizeof(T) * 8 - __is_signed(T);                      \
-    static constexpr T max() { return (T)(~0ul >> (64 - digits)); }                    \
-    static constexpr T min() { return __is_signed(T) ? (T)(-max() - 1) : (T)0; }       \
-    static constexpr T lowest() { return min(); }                                      \
+#define MSL_INTEGER_LIMITS(T)                                     \
+  template <>                                                     \
+  struct numeric_limits<T> {                                      \
+    static constexpr bool is_integer = true;                      \
+    static constexpr int digits = sizeof(T) * 8 - __is_signed(T); \
+    static constexpr T max() {                                    \
+      return (T)(~0ul >> (64 - digits));                          \
+    }                                                             \
+    static constexpr T min() {                                    \
+      return __is_signed(T) ? (T)(-max() - 1) : (T)0;             \
+    }                                                             \
+    static constexpr T lowest() {                                 \
+      return min();                                               \
+    }                                                             \
   };
 MSL_FOR_INTEGERS(MSL_INTEGER_LIMITS)
 #undef MSL_INTEGER_LIMITS
-#define MSL_FLOAT_LIMITS(T, least, largest, step)                                      \
-  template <>                                                                          \
-  struct numeric_limits<T> {                                                           \
-    static constexpr bool is_integer = false;                                          \
-    static constexpr T min() { return (T)least; }                                      \
-    static constexpr T lowest() { return (T)-largest; }                                \
-    static constexpr T max() { return (T)largest; }                                    \
-    static constexpr T epsilon() { return (T)step; }                                   \
-    static constexpr T infinity() { return (T)__builtin_inff(); }                      \
-    static constexpr T quiet_NaN() { return (T)__builtin_nanf(""); }                   \
+#define MSL_FLOAT_LIMITS(T, least, largest, step) \
+  template <>                                     \
+  struct numeric_limits<T> {                      \
+    static constexpr bool is_integer = false;     \
+    static constexpr T min() {                    \
+      return (T)least;                            \
+    }                                             \
+    static constexpr T lowest() {                 \
+      return (T) - largest;                       \
+    }                                             \
+    static constexpr T max() {                    \
+      return (T)largest;                          \
+    }                                             \
+    static constexpr T epsilon() {                \
+      return (T)step;                             \
+    }                                             \
+    static constexpr T infinity() {               \
+      return (T)__builtin_inff();                 \
+    }                                             \
+    static constexpr T quiet_NaN() {              \
+      return (T)__builtin_nanf("");               \
+    }                                             \
   };
 MSL_FLOAT_LIMITS(float, FLT_MIN, FLT_MAX, FLT_EPSILON)
 MSL_FLOAT_LIMITS(half, 6.103515625e-05f, 65504.0f, 0.0009765625f)

@@ -35,9 +35,9 @@ typedef __bf16 bfloat;
 #define MSL_FOR_FLOATS(X) X(half) X(bfloat) X(float)
 #define MSL_FOR_SCALARS(X) MSL_FOR_INTEGERS(X) MSL_FOR_FLOATS(X)
 
-#define MSL_VECTORS(T)                                  \
-  typedef T T##2 __attribute__((ext_vector_type(2)));   \
-  typedef T T##3 __attribute__((ext_vector_type(3)));   \
+#define MSL_VECTORS(T)                                \
+  typedef T T##2 __attribute__((ext_vector_type(2))); \
+  typedef T T##3 __attribute__((ext_vector_type(3))); \
   typedef T T##4 __attribute__((ext_vector_type(4)));
 MSL_FOR_SCALARS(MSL_VECTORS)
 MSL_VECTORS(bool)

@@ -1,6 +1,8 @@
 // Vectors: how they are made, converted, packed and reinterpreted.
 #pragma once
 
+#include "traits.h"
+
 namespace metal {
 
 template <class T, int N>
@@ -12,11 +14,11 @@ struct vector_traits {
   typedef V element;
   static constexpr int size = 1;
 };
-#define MSL_VECTOR_TRAITS_N(T, N)      \
-  template <>                          \
-  struct vector_traits<T##N> {         \
-    typedef T element;                 \
-    static constexpr int size = N;     \
+#define MSL_VECTOR_TRAITS_N(T, N)  \
+  template <>                      \
+  struct vector_traits<T##N> {     \
+    typedef T element;             \
+    static constexpr int size = N; \
   };
 #define MSL_VECTOR_TRAITS(T) \
   MSL_VECTOR_TRAITS_N(T, 2) MSL_VECTOR_TRAITS_N(T, 3) MSL_VECTOR_TRAITS_N(T, 4)
@@ -153,9 +155,9 @@ MSL_INLINE constexpr To as_type(From from) {
 
 using metal::as_type;
 
-#define MSL_PACKED(T)                               \
-  typedef metal::packed_vec<T, 2> packed_##T##2;    \
-  typedef metal::packed_vec<T, 3> packed_##T##3;    \
+#define MSL_PACKED(T)                            \
+  typedef metal::packed_vec<T, 2> packed_##T##2; \
+  typedef metal::packed_vec<T, 3> packed_##T##3; \
   typedef metal::packed_vec<T, 4> packed_##T##4;
 MSL_FOR_SCALARS(MSL_PACKED)
 #undef MSL_PACKED
