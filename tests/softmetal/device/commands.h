@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <memory>
-#include <string>
 #include <variant>
 #include <vector>
 
@@ -33,7 +32,6 @@ struct KernelCommand {
   Vector3 threadgroups{};
   Vector3 threads_per_threadgroup{};
   Vector3 threads_per_grid{};
-  std::string group;  // the innermost debug group, for messages
 };
 
 struct EventCommand {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "device/command_buffer.h"
 #include "device/commands.h"
@@ -18,7 +17,7 @@ namespace softmetal {
 
 struct EncoderState {
   KernelCommand next;
-  std::vector<std::string> groups;
+  int groups = 0;  // debug groups that are open
   bool ended = false;
 };
 
@@ -178,7 +177,6 @@ softmetal::Vector3 vector(MTLSize size) {
            what:std::to_string(threads) + " threads in a threadgroup; this pipeline takes 1 to " +
                 std::to_string(limit)];
   [self requireArguments:method];
-  state_->next.group = state_->groups.empty() ? std::string() : state_->groups.back();
   [buffer_ append:state_->next];
 }
 // Aborts unless everything that the kernel uses is bound as Metal wants it.
@@ -234,15 +232,15 @@ softmetal::Vector3 vector(MTLSize size) {
 }
 - (void)pushDebugGroup:(NSString*)string {
   [self requireOpen:"pushDebugGroup:"];
-  state_->groups.push_back([string UTF8String]);
+  ++state_->groups;
 }
 - (void)popDebugGroup {
-  [self require:!state_->groups.empty() method:"popDebugGroup" what:"no group is open"];
-  state_->groups.pop_back();
+  [self require:state_->groups > 0 method:"popDebugGroup" what:"no group is open"];
+  --state_->groups;
 }
 - (void)endEncoding {
   [self requireOpen:"endEncoding"];
-  [self require:state_->groups.empty() method:"endEncoding" what:"a debug group is still open"];
+  [self require:state_->groups == 0 method:"endEncoding" what:"a debug group is still open"];
   state_->ended = true;
   [buffer_ encoderEnded];
 }

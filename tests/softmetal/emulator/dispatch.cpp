@@ -17,8 +17,6 @@ namespace softmetal {
 
 namespace {
 
-std::atomic<u64> groups_run{0};
-
 // Groups are large, so each is used again.
 class Groups {
  public:
@@ -90,7 +88,6 @@ void run(const Dispatch& dispatch) {
   const u64 total =
       u64{dispatch.threadgroups.x} * dispatch.threadgroups.y * dispatch.threadgroups.z;
   const Order order(total, dispatch.seed);
-  groups_run += total;
 
   const auto begin = std::chrono::steady_clock::now();
   {
@@ -131,10 +128,6 @@ void run(const Dispatch& dispatch) {
 bool call_with_constants(bool (*function)(), const ConstantValue* constants) {
   BorrowedGroup group;
   return group->call_with_constants(function, constants);
-}
-
-u64 threadgroups_run() {
-  return groups_run;
 }
 
 }  // namespace softmetal

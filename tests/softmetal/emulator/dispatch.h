@@ -47,7 +47,4 @@ bool call_with_constants(bool (*function)(), const ConstantValue* constants);
 
 Runtime* runtime();
 
-// Threadgroups run since the process began.
-u64 threadgroups_run();
-
 }  // namespace softmetal
