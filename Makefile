@@ -4,6 +4,10 @@ BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp metal -type f)
 FORMATTED = $(shell find cpp metal tests/softmetal -name '*.h' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal')
 BUILD_FLAGS ?=
+# Where its packages are, the Metal device is built over a software one, for the tests.
+ifneq ($(and $(shell command -v clang++-19),$(wildcard /usr/lib/gcc/*/*/include/objc/objc.h),$(wildcard /usr/include/Block.h)),)
+  BUILD_FLAGS += --config-settings=cmake.define.MFERENCE_SOFTMETAL=ON
+endif
 
 SECONDS ?= 60
 ARCH ?= x86_64
