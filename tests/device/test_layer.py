@@ -156,7 +156,7 @@ def routed_case(count, hidden, width, experts, k, seed=21):
 @pytest.mark.parametrize(
     ("count", "hidden", "width", "experts", "k"),
     [(1, HIDDEN, 704, 8, 8), (1, 128, 64, 6, 2), (70, 128, 192, 5, 2), (3, 64, 64, 8, 4),
-     (16, 64, 64, 8, 4), (300, 64, 64, 8, 4)],
+     (16, 64, 64, 8, 4), (300, 64, 64, 8, 4), (1500, 64, 64, 2, 2)],
 )  # fmt: skip
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_routed_experts(check, count, hidden, width, experts, k, accumulate):

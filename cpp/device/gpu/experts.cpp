@@ -9,6 +9,8 @@ namespace mference::gpu {
 
 namespace {
 
+// The most pairs whose outputs are kept before they are added up. An expert is cut at multiples of
+// it, so that which kernels its pairs take does not depend on the other experts of the tile.
 constexpr int kPairsPerPiece = 1024;
 
 int32_t is_silu(Activation activation) {
@@ -158,7 +160,27 @@ void encode(const SharedExpert& op, Context& context) {
 }
 
 void encode(const RoutedExperts& op, Context& context) {
-  Routed(op, context).run();
+  if (!op.accumulate) {
+    Routed(op, context).run();
+    return;
+  }
+  RoutedExperts piece = op;
+  piece.count = 0;
+  int pairs = 0;
+  const auto flush = [&] {
+    Routed(piece, context).run();
+    piece.count = pairs = 0;
+  };
+  for (int e = 0; e < op.count; ++e) {
+    const RoutedExpert& routed = op.experts[e];
+    for (int first = routed.first; first < routed.last; first += kPairsPerPiece) {
+      const int last = std::min(first + kPairsPerPiece, routed.last);
+      if (pairs + last - first > kPairsPerPiece) flush();
+      piece.experts[piece.count++] = {routed.blob, first, last};
+      pairs += last - first;
+    }
+  }
+  flush();
 }
 
 }  // namespace mference::gpu
