@@ -186,7 +186,7 @@ def test_an_install_whose_path_is_no_text_is_named(mference_command, own_install
 
 def test_line_ends_and_escapes_of_a_name_do_not_reach_the_terminal(mference_command):
     result = mference_command("verify", "a\nb\x1b[31m")
-    check_line(result, 1, r"a\nb\x1b[31m has no manifest.json")
+    check_line(result, 1, r"there is no directory a\nb\x1b[31m.")
 
 
 @pytest.mark.parametrize("place", ["", ".", "no/such/x.npz", "/proc/version/x.npz"])

@@ -144,8 +144,8 @@ def open_install(
 def read_manifest_bytes(directory: Path, cap: int = MANIFEST_CAP) -> bytes:
     """The bytes of `manifest.json`.
 
-    Raises `PartialInstall` if it or the directory is absent, `ManifestError` if huge, `StoreError` for a path that is not
-    UTF-8 (the tokenizer's library and the core take no other).
+    Raises `PartialInstall` if it or the directory is absent, `ManifestError` if huge, `StoreError`
+    for a path that is not UTF-8 (the tokenizer's library and the core take no other).
     """
     if "\0" in str(directory) or not is_unicode(str(directory)):
         raise StoreError(f"{str(directory)!r}: this path is not UTF-8 text; rename it")
@@ -154,8 +154,8 @@ def read_manifest_bytes(directory: Path, cap: int = MANIFEST_CAP) -> bytes:
     except MissingFile:
         if not directory.exists():
             raise PartialInstall(
-                f"there is no {directory}. Check the path, or install the model there ('mference "
-                "install --help')."
+                f"there is no directory {directory}. Check the path, or install a model there: "
+                f"'mference install --output {directory}' (see --help)."
             ) from None
         raise PartialInstall(
             f"{directory} has no {MANIFEST}: it is no finished install. Check the path, or "
