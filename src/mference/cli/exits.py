@@ -51,6 +51,8 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
                 FAILURE,
             )
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and error.filename is None:
+                fail(OSError("the current folder no longer exists; change to another"), FAILURE)
             if error.filename is None:
                 _abandon_output()
             where = error.filename or "the output cannot be written"
