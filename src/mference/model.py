@@ -88,8 +88,18 @@ class Answer(Iterator[str]):
         return part
 
     def close(self) -> None:
-        """End the answer where it is."""
-        self._stream.close()
+        """End the answer where it is.
+
+        Raises:
+            GenerationError: another thread is computing it.
+        """
+        try:
+            self._stream.close()
+        except ValueError:  # what Python says of a generator that is running
+            raise GenerationError(
+                "the model is already computing, for another thread or in a signal handler; "
+                "load one model for each, or wait"
+            ) from None
 
     def _finished(self) -> Generated:
         for _ in self:
@@ -245,7 +255,11 @@ class Model:
         self.close()
 
     def close(self) -> None:
-        """Free the model's memory. Closing twice is harmless."""
+        """Free the model's memory. Closing twice is harmless.
+
+        Raises:
+            GenerationError: another thread is computing an answer.
+        """
         if self._answer is not None:
             self._answer.close()
         self._answer = None
