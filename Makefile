@@ -4,7 +4,10 @@ BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp -type f)
 BUILD_FLAGS ?=
 
-.PHONY: demo test test-all lint format bench sanitize clean
+SECONDS ?= 60
+ARCH ?= x86_64
+
+.PHONY: demo test test-all lint format bench sanitize fuzz wheel aarch64 macos clean
 
 demo: .venv/ready
 	$(BIN)/mference demo --tour
@@ -36,6 +39,22 @@ bench: .venv/ready
 sanitize:
 	tests/sanitize.sh $(PYTHON) address,undefined
 	tests/sanitize.sh $(PYTHON) thread
+
+# The readers of untrusted bytes under a coverage-guided fuzzer.
+fuzz: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check 'atheris>=3.0'
+	tests/fuzz/run.sh $(BIN)/python $(SECONDS)
+
+# A manylinux wheel of $(PYTHON) and the source distribution, in dist/.
+wheel:
+	tools/wheel.sh $(PYTHON) $(ARCH)
+
+# The aarch64 wheel under emulation, and the macOS build as far as a linker goes.
+aarch64: .venv/ready
+	tests/portability/aarch64.sh $(PYTHON)
+
+macos:
+	tests/portability/macos.sh $(PYTHON)
 
 clean:
 	rm -rf .venv build dist

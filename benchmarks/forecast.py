@@ -1,13 +1,12 @@
 """The forecast of `mference doctor` beside a measured run of an install.
 
-    python benchmarks/forecast.py MODEL [--slots 16 resident] [--prompt 512] [--tokens 40]
+    python benchmarks/forecast.py MODEL [--slots 16 resident] [--rounds 3]
 
-Each setting runs in a child of its own. Memory is what the model adds to the child's own memory:
-expert slots, as far as the run filled them, keys and values, activations.
-Speed is forecast from measurements made just before the run, twice: with the hit rate that doctor
-expects of text, and with the one that the run then had, since its tokens are drawn at random and
-share few experts. Layer files leave the page cache and are read into it again, as far as memory
-goes; with `--cold` they only leave it.
+Each setting runs in children of its own, one a round, and the table has medians. Memory is what the
+model adds to the child's own memory: expert slots, as far as the run filled them, keys and values,
+activations. Speed is forecast from measurements made just before the run, twice: with the hit rate
+that doctor expects of text, and with the one that the run then had. Layer files leave the page
+cache and are read into it again, as far as memory goes; with `--cold` they only leave it.
 """
 
 import argparse
@@ -100,6 +99,7 @@ def main() -> None:
     parser.add_argument("--slots", nargs="+", default=["16", "resident"])
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cold", action="store_true", help="start with the layer files uncached")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -117,12 +117,17 @@ def main() -> None:
     flags += ["--cold"] if options.cold else []
     for slots in options.slots:
         command = [sys.executable, __file__, str(options.model), "--row", *flags, "--slots", slots]
-        row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        rows = [
+            json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            for _ in range(options.rounds)
+        ]
+        row = {key: statistics.median(r[key] for r in rows) for key in rows[0]}
+        ratio = statistics.median(r["forecast"] / r["tokens"] for r in rows)
         print(
-            f"| {slots} | {size(row['added'])} | {size(row['added forecast'])} | "
+            f"| {slots} | {size(round(row['added']))} | {size(round(row['added forecast']))} | "
             f"{row['added forecast'] / row['added']:.2f} | {row['hits']:.0%} | "
             f"{row['tokens']:,.1f} | {row['forecast']:,.1f} | "
-            f"{row['forecast'] / row['tokens']:.2f} | {row['expected']:,.1f} |",
+            f"{ratio:.2f} | {row['expected']:,.1f} |",
             flush=True,
         )
 

@@ -11,6 +11,9 @@
 #if defined(__linux__)
 #include <sched.h>
 #endif
+#if defined(__x86_64__)
+#include "device/cpu/x86_features.h"
+#endif
 
 namespace mference::cpu {
 
@@ -92,15 +95,9 @@ class CpuDevice final : public Device {
 std::vector<Isa> available() {
   std::vector<Isa> found{Isa::kPortable};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("f16c")) {
-    found.push_back(Isa::kAvx2);
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vnni")) {
-      found.push_back(Isa::kAvx512);
-    }
-  }
+  const X86Features features = x86_features();
+  if (features.avx2) found.push_back(Isa::kAvx2);
+  if (features.avx512) found.push_back(Isa::kAvx512);
 #endif
   return found;
 }

@@ -1,8 +1,8 @@
 """Safetensors headers, read without trusting what they say."""
 
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
+from reprlib import repr as shortened
 
 from mference.errors import CheckpointError
 from mference.installer.source import Source, read_range
@@ -90,11 +90,19 @@ def _tensor(fields: Fields, name: str, shard: str, start: int) -> SourceTensor:
     offsets = fields.integers("data_offsets")
     if len(offsets) != 2 or min((*shape, *offsets)) < 0 or max((*shape, *offsets)) >= 2**63:
         fields.fail("'shape' and 'data_offsets' must be sizes and a pair of offsets")
-    size = prod(shape) * DTYPE_SIZES[dtype]
+    size = _byte_count(dtype, shape)
     if offsets[1] - offsets[0] != size:
         raise CheckpointError(
-            f"{shard}: '{name}' ({dtype} {list(shape)}) needs {size} bytes, its offsets "
+            f"{shard}: '{name}' ({dtype} {shortened(list(shape))}) needs {size} bytes, its offsets "
             f"{list(offsets)} say otherwise",
             "tensor_size",
         )
     return SourceTensor(name, shard, dtype, shape, start + offsets[0], size)
+
+
+def _byte_count(dtype: str, shape: tuple[int, ...]) -> int:
+    """Bytes of a tensor, or 2^63 for any that has more."""
+    size = 0 if 0 in shape else DTYPE_SIZES[dtype]
+    for n in shape:
+        size = min(size * n, 2**63)
+    return size

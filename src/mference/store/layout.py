@@ -54,7 +54,7 @@ class LayerLayout:
             raise _corrupt(f"{LAYOUT}: layer {self.layer} has no '{name}' weight with scales")
         rows, columns = weight.shape
         groups, rest = divmod(scales.size, 2 * rows) if rows > 0 else (0, 1)
-        if rest or groups < 1 or columns % groups:
+        if rest or not 1 <= groups <= columns or columns % groups:
             raise _corrupt(f"{LAYOUT}: layer {self.layer}: sizes of '{name}' and its scales differ")
         return columns // groups
 
@@ -152,10 +152,13 @@ def _read_layer(fields: Fields, count: int, pool: dict[SubTensor, SubTensor]) ->
     if len(listed) != count:
         fields.fail(f"{len(listed)} experts are listed, expertsPerLayer is {count}")
     experts: list[ExpertLayout | None] = [None] * count
+    free = 0
     for expert in listed:
         if "physicalRank" in expert:
             expert.integer("physicalRank", maximum=count - 1)
-        position = experts.index(None)
+        while experts[free] is not None:
+            free += 1
+        position = free
         if "expert" in expert:
             position = expert.integer("expert", maximum=count - 1)
         experts[position] = ExpertLayout(

@@ -1,0 +1,343 @@
+"""What is fuzzed: each reader of untrusted bytes, and what must hold for whatever it is given.
+
+A target either refuses its input with one of its documented errors, or reads it; what was read is
+written and read again to the same values. Anything else that it raises is a finding.
+"""
+
+import json
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from mference.chat.dialects.base import MAX_CALL_DEPTH
+from mference.chat.dialects.gemma4 import GEMMA4
+from mference.chat.dialects.gemma4_calls import parse_calls
+from mference.chat.parts import Content, Reasoning, ToolCall
+from mference.errors import (
+    CheckpointError,
+    IndexCorrupt,
+    LayoutError,
+    ManifestError,
+    MissingFile,
+    ReceiptInvalid,
+    SourceMismatch,
+    StateCorrupt,
+    ToolCallError,
+    UnsupportedModel,
+)
+from mference.families import ENTRIES, source_rules
+from mference.installer.journal import CompletedRange, Journal, decode_journal, encode_journal
+from mference.installer.safetensors import SourceTensor, parse_header
+from mference.installer.snapshot import config_family, read_quantization
+from mference.jsontext import compact, parse, pretty
+from mference.store.directory import RECEIPT
+from mference.store.layout import check_written_layout, decode_layout, encode_layout
+from mference.store.manifest import (
+    FileRecord,
+    check_manifest,
+    decode_manifest,
+    encode_manifest,
+    probe_family,
+)
+from mference.store.receipt import Receipt, encode_receipt, read_receipt
+from mference.store.resident import encode_index, read_index
+from tests.conformance.loader import Case, cases, edited, text
+from tests.store.toys import TRUNK, write_toy
+
+_SCRATCH = tempfile.TemporaryDirectory(prefix="mference-fuzz-")
+_TOOLS = ("f", "g", "get_weather", "forecast")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader under test. `run` gets one input; `seeds` are inputs to start from."""
+
+    run: Callable[[bytes], None]
+    seeds: Callable[[], Iterator[bytes]]
+
+
+def _given(area: str, *kinds: str) -> Iterator[Case]:
+    for parameter in cases(area, *kinds):
+        (case,) = parameter.values
+        yield case
+
+
+def _file(name: str, data: bytes) -> Path:
+    path = Path(_SCRATCH.name) / name
+    path.write_bytes(data)
+    return path
+
+
+def manifest(data: bytes) -> None:
+    try:
+        probe_family(data)
+        found = decode_manifest(data)
+    except ManifestError:
+        return
+    for entry in (None, *ENTRIES.values()):
+        try:
+            check_manifest(found, entry.arch if entry else None)
+        except (ManifestError, MissingFile):
+            continue
+    # A writer writes no sparse head, and no key that its family does not know.
+    written = encode_manifest(found)
+    again = decode_manifest(written)
+    assert encode_manifest(again) == written
+    assert replace(again, arch=found.arch, arch_keys=found.arch_keys) == replace(
+        found, flash_head=None
+    )
+
+
+def manifest_seeds() -> Iterator[bytes]:
+    for case in _given("model_files", "manifest"):
+        raw = case.given.get("raw")
+        base = case.shared["bases"][case.given["base"]]
+        yield raw.encode() if raw is not None else pretty(edited(base, case.given["edits"]))
+
+
+def layout(data: bytes) -> None:
+    try:
+        found = decode_layout(data)
+    except LayoutError:
+        return
+    assert decode_layout(encode_layout(found)) == found
+    for layer in found.layers:
+        try:
+            assert layer.group_size() > 0
+        except LayoutError:
+            continue
+    try:
+        check_written_layout(data, found.num_layers, found.experts_per_layer, found.expert_stride)
+    except LayoutError:
+        return
+
+
+def layout_seeds() -> Iterator[bytes]:
+    for case in _given("model_files", "layout", "layout_writer_check"):
+        if "edits" in case.given:
+            yield compact(edited(case.shared["layout_base"], case.given["edits"])).encode()
+
+
+def index(data: bytes) -> None:
+    path = _file("model_weights.bin", data)
+    try:
+        found = read_index(path)
+    except IndexCorrupt:
+        return
+    for tensor in found.tensors.values():
+        assert tensor.bits >= 0
+        assert all(found.index_size <= a <= b <= len(data) for a, b in tensor.spans)
+    names = sum(len(name.encode()) for name in found.tensors)
+    if 24 + 72 * len(found.tensors) + names > found.index_size:
+        return  # names that share bytes need more room when each is written out
+    _file("model_weights.bin", encode_index(found) + data[found.index_size :])
+    again = read_index(path)
+    assert (again.index_size, again.resident_size) == (found.index_size, found.resident_size)
+    assert dict(again.tensors) == dict(found.tensors)
+
+
+def index_seeds() -> Iterator[bytes]:
+    for case in _given("model_files", "index_bytes"):
+        region = bytes.fromhex(case.expect["hex"])
+        yield region + bytes(case.given["resident_size"])
+    toy = write_toy(Path(_SCRATCH.name) / "toy.gturbo")
+    yield (toy / "model_weights.bin").read_bytes()[:4096]
+
+
+def receipt(data: bytes) -> None:
+    path = _file(RECEIPT, data)
+    try:
+        found = read_receipt(path.parent)
+    except ReceiptInvalid:
+        return
+    path.write_bytes(encode_receipt(found))
+    assert read_receipt(path.parent) == found
+
+
+def receipt_seeds() -> Iterator[bytes]:
+    plain = Receipt(
+        "ab" * 32,
+        "/models/toy.gturbo",
+        "2026-01-02T03:04:05Z",
+        "MferenceRepack",
+        {"manifest.json": FileRecord(10, "cd" * 32)},
+    )
+    yield encode_receipt(plain)
+    yield encode_receipt(replace(plain, source_repo="owner/name", source_revision="ef" * 20))
+    for case in _given("model_files", "receipt"):
+        yield case.given["edit"].get("raw", "").encode()
+
+
+def journal(data: bytes) -> None:
+    try:
+        found = decode_journal(data)
+    except StateCorrupt:
+        return
+    assert decode_journal(encode_journal(found)) == found
+
+
+def journal_seeds() -> Iterator[bytes]:
+    done = tuple(CompletedRange(f"shard:{i}", "12" * 32, 64, 128) for i in range(3))
+    plain = Journal("owner/name", "main", "ab" * 20, "cd" * 32, "ef" * 32, 4096, done)
+    yield encode_journal(plain)
+    for case in _given("install", "checkpoint"):
+        document = json.loads(encode_journal(plain))
+        try:
+            yield compact(edited(document, case.given.get("edits", []))).encode()
+        except (KeyError, IndexError, TypeError):
+            continue
+
+
+def header(data: bytes) -> None:
+    """The last four bytes are the size of the tensors' data, the others the header's text."""
+    content, size = data[:-4], int.from_bytes(data[-4:], "little")
+    try:
+        found = parse_header(content, "model.safetensors", 8 + len(content) + size)
+    except CheckpointError:
+        return
+    written = _header_text(found, 8 + len(content))
+    again = parse_header(written, "model.safetensors", 8 + len(written) + size)
+    moved = len(written) - len(content)
+    assert again == {n: replace(t, offset=t.offset + moved) for n, t in found.items()}
+    assert sum(tensor.size for tensor in found.values()) == size
+
+
+def _header_text(tensors: dict[str, SourceTensor], start: int) -> bytes:
+    document = {
+        tensor.name: {
+            "dtype": tensor.dtype,
+            "shape": tensor.shape,
+            "data_offsets": (tensor.offset - start, tensor.offset - start + tensor.size),
+        }
+        for tensor in tensors.values()
+    }
+    return compact(document).encode()
+
+
+def header_seeds() -> Iterator[bytes]:
+    tensors = {
+        f"{TRUNK}norm.weight": ("BF16", [64], [0, 128]),
+        f"{TRUNK}layers.0.mlp.gate_proj.weight": ("U32", [4, 8], [128, 256]),
+        "empty": ("F32", [0, 7], [256, 256]),
+        "scalar": ("I64", [], [256, 264]),
+    }
+    document = {
+        "__metadata__": {"format": "mlx"},
+        **{n: {"dtype": d, "shape": s, "data_offsets": o} for n, (d, s, o) in tensors.items()},
+    }
+    yield compact(document).encode() + struct.pack("<I", 264)
+    yield compact({"a": document["scalar"]}).encode() + struct.pack("<I", 264)
+    yield b"{}" + struct.pack("<I", 0)
+
+
+def config(data: bytes) -> None:
+    """A source's config.json: which family it is, its architecture, its quantization."""
+    try:
+        values = parse(data, "config.json", CheckpointError).as_dict()
+        source_rules(config_family(values), "the source").read_arch(values)
+    except (CheckpointError, SourceMismatch, UnsupportedModel):
+        pass
+    try:
+        values = parse(data, "config.json", CheckpointError).as_dict()
+        read_quantization(values).of("model.layers.0.mlp.gate_proj")
+    except CheckpointError:
+        pass
+
+
+def config_seeds() -> Iterator[bytes]:
+    yield (files("mference.demo") / "checkpoint" / "config.json").read_bytes()
+    for case in _given("repack_plan", "config_map"):
+        yield json.dumps({"model_type": case.given["model_type"], **case.given["config"]}).encode()
+
+
+def calls(data: bytes) -> None:
+    source = data.decode("utf-8", "replace")
+    try:
+        (call,) = parse_calls(source, _TOOLS)
+    except ToolCallError:
+        return
+    assert call.name in _TOOLS
+    assert json.loads(call.arguments_json) == call.arguments
+    assert _depth(call.arguments) <= MAX_CALL_DEPTH + 1
+    (again,) = parse_calls(f"call:{call.name}{_written(call.arguments)}", _TOOLS)
+    assert again.arguments == call.arguments
+    assert again.arguments_json == call.arguments_json
+
+
+def _written(value: object) -> str:
+    """A value in the dialect's syntax: JSON with bare keys."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{k}:{_written(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return json.dumps(value)
+
+
+def _depth(value: object) -> int:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
+
+
+def call_seeds() -> Iterator[bytes]:
+    for case in _given("tool_calls", "gemma"):
+        source = text(case.given["text"])
+        if len(source) < 4096:
+            yield source.encode("utf-8", "replace")
+
+
+def stream(data: bytes) -> None:
+    """An answer in pieces: a byte below 32 is a control token or a cut, the rest is text."""
+    splitter = GEMMA4.splitter(_TOOLS)
+    roles = sorted(GEMMA4.markers)
+    parts: list[object] = []
+    failure = None
+    pieces = data.decode("utf-8", "replace")
+    steps: list[Callable[[], tuple[object, ...]]] = []
+    start = 0
+    for i, letter in enumerate((*pieces, "\x1f")):
+        if letter < " " and letter != "\n":
+            steps.append(lambda piece=pieces[start:i]: splitter.text(piece))
+            role = ord(letter)
+            if role < len(roles):
+                steps.append(lambda role=roles[role]: splitter.marker(role))
+            start = i + 1
+    for step in (*steps, splitter.finish):
+        try:
+            parts += step()
+            assert failure is None, "a splitter that failed went on"
+        except ToolCallError as error:
+            assert failure in (None, error)
+            failure = error
+    assert all(isinstance(part, Content | Reasoning | ToolCall) for part in parts)
+
+
+def stream_seeds() -> Iterator[bytes]:
+    roles = sorted(GEMMA4.markers)
+    for case in _given("tool_calls", "assistant_stream"):
+        steps = case.given["feed"]
+        yield "\x1f".join(
+            chr(roles.index(step["special"]))
+            if step.get("special") in roles
+            else step.get("text", step.get("flushed", ""))
+            for step in steps
+        ).encode("utf-8", "replace")
+    for seed in call_seeds():
+        opened, closed = (bytes([roles.index(f"tool_{end}")]) for end in ("open", "close"))
+        yield b"so" + opened + seed + closed
+
+
+TARGETS = {
+    "calls": Target(calls, call_seeds),
+    "config": Target(config, config_seeds),
+    "header": Target(header, header_seeds),
+    "index": Target(index, index_seeds),
+    "journal": Target(journal, journal_seeds),
+    "layout": Target(layout, layout_seeds),
+    "manifest": Target(manifest, manifest_seeds),
+    "receipt": Target(receipt, receipt_seeds),
+    "stream": Target(stream, stream_seeds),
+}
