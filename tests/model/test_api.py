@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -78,6 +79,27 @@ def test_a_closed_model_says_so(demo_install):
         model.generate("x")
     with pytest.raises(GenerationError, match="closed"):
         model.report()
+
+
+def test_a_second_thread_is_refused_while_one_computes(demo_install):
+    started, tried = threading.Event(), threading.Event()
+
+    def wait(_done: int, _total: int) -> None:
+        started.set()
+        assert tried.wait(30)
+
+    with mference.load(demo_install, prefill_chunk=32) as model, ThreadPoolExecutor() as threads:
+        prompt = "tower " * 40
+        want = model.generate(prompt, max_new=4, temperature=0).text
+        first = threads.submit(model.generate, prompt, on_prefill=wait, max_new=4, temperature=0)
+        assert started.wait(30)
+        try:
+            for use in (lambda: model.generate("x", max_new=1), model.close):
+                with pytest.raises(GenerationError, match="already computing"):
+                    use()
+        finally:
+            tried.set()
+        assert first.result().text == want
 
 
 def test_other_threads_run_while_the_model_computes(demo_install):

@@ -59,7 +59,7 @@ MaxContext = Annotated[
     int, typer.Option(metavar="N", parser=_whole, help="Tokens of prompt and answer together.")
 ]
 AllowUnpinned = Annotated[
-    bool, typer.Option("--allow-unpinned", help="Also run models that match no pinned checkpoint.")
+    bool, typer.Option("--allow-unpinned", help="Take what matches no pinned checkpoint, too.")
 ]
 
 # What the checks of the Python API call these flags.
