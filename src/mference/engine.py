@@ -71,9 +71,9 @@ def resolve_slots(
     """
     arch = install.manifest.arch
     if slots not in ("auto", "resident"):
-        if slots not in RUNGS:
+        if not _is_whole(slots) or slots not in RUNGS:
             raise ConfigError(
-                f"{slots} expert slots: choose one of {', '.join(map(str, RUNGS))}, resident or "
+                f"{slots!r} expert slots: choose one of {', '.join(map(str, RUNGS))}, resident or "
                 "auto"
             )
         if slots < arch.integer("topKExperts"):
@@ -136,8 +136,8 @@ def build_core(
         TensorNotFound: the install lacks a tensor of its family.
     """
     check_sizes(context, threads)
-    if chunk not in CHUNKS:
-        raise ConfigError(f"prefill chunk {chunk}: choose one of {', '.join(map(str, CHUNKS))}")
+    if not _is_whole(chunk) or chunk not in CHUNKS:
+        raise ConfigError(f"prefill chunk {chunk!r}: choose one of {', '.join(map(str, CHUNKS))}")
     if advice not in get_args(Advice):
         raise ConfigError(f"read advice {advice!r}: choose one of {', '.join(get_args(Advice))}")
     _check_arch(install.manifest.arch)
@@ -182,10 +182,16 @@ def check_sizes(context: int, threads: int) -> None:
     Raises:
         ConfigError: the context or the number of threads is outside its range.
     """
-    if not 1 <= context <= MAX_CONTEXT:
-        raise ConfigError(f"context {context}: it must be 1 to {MAX_CONTEXT} tokens")
-    if not 0 <= threads <= MAX_THREADS:
-        raise ConfigError(f"threads {threads}: choose 1 to {MAX_THREADS}, or 0 for one a processor")
+    if not _is_whole(context) or not 1 <= context <= MAX_CONTEXT:
+        raise ConfigError(f"context {context!r}: it must be 1 to {MAX_CONTEXT} tokens")
+    if not _is_whole(threads) or not 0 <= threads <= MAX_THREADS:
+        raise ConfigError(
+            f"threads {threads!r}: choose 1 to {MAX_THREADS}, or 0 for one a processor"
+        )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _check_arch(arch: Arch) -> None:

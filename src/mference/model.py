@@ -1,14 +1,16 @@
 """A loaded model: what `mference.load` returns."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypedDict, Unpack
+from typing import Self, TypedDict, TypeVar, Unpack
 
 from mference.chat.format import ChatFormat
-from mference.chat.messages import MessageLike, conversation
+from mference.chat.messages import InvalidMessagesError, MessageLike, conversation
 from mference.chat.parts import Content, Part
 from mference.chat.tokenizer import find_tokenizer
 from mference.chat.tools import ToolLike
@@ -32,6 +34,7 @@ from mference.session.results import Completion, Reply
 from mference.store import Install, Policy, open_install
 from mference.store.opening import POLICIES
 
+T = TypeVar("T")
 OnPrefill = Callable[[int, int], None]
 
 
@@ -61,6 +64,7 @@ class Answer(Iterator[str]):
         self._model_report = report
         self._report = report()
         self._tools_offered = tools_offered
+        self._turn = threading.Lock()
         self._parts: list[Part] = []
         self._generated: Generated | None = None
 
@@ -78,7 +82,7 @@ class Answer(Iterator[str]):
 
     def _next_part(self) -> Part:
         try:
-            part = next(self._stream)
+            part = self._alone(lambda: next(self._stream))
         except StopIteration as end:
             if isinstance(end.value, Generated):
                 self._generated = end.value
@@ -88,8 +92,23 @@ class Answer(Iterator[str]):
         return part
 
     def close(self) -> None:
-        """End the answer where it is."""
-        self._stream.close()
+        """End the answer where it is.
+
+        Raises:
+            GenerationError: it is being computed, by another thread or further up the stack.
+        """
+        self._alone(self._stream.close)
+
+    def _alone(self, step: Callable[[], T]) -> T:
+        if not self._turn.acquire(blocking=False):
+            raise GenerationError(
+                "the model is already computing an answer, for another thread or for the function "
+                "that calls this; wait for it, or load one model for each"
+            )
+        try:
+            return step()
+        finally:
+            self._turn.release()
 
     def _finished(self) -> Generated:
         for _ in self:
@@ -247,7 +266,11 @@ class Model:
         self.close()
 
     def close(self) -> None:
-        """Free the model's memory. Closing twice is harmless."""
+        """Free the model's memory. Closing twice is harmless.
+
+        Raises:
+            GenerationError: an answer is being computed; the model stays open.
+        """
         if self._answer is not None:
             self._answer.close()
         self._answer = None
@@ -319,7 +342,10 @@ class Model:
         if isinstance(prompt, str):
             ids = self.format.raw_ids(prompt)
             return self.stream_ids(ids, chat=False, on_prefill=on_prefill, **settings)
-        ids = self.format.prompt_ids(prompt, tools)
+        turns = conversation(prompt)
+        if not turns:
+            raise InvalidMessagesError("messages: there is no message to answer")
+        ids = self.format.prompt_ids(turns, tools)
         return self.stream_ids(ids, chat=True, tools=tools, on_prefill=on_prefill, **settings)
 
     def stream_ids(
@@ -339,9 +365,13 @@ class Model:
             tools: those that the prompt declares.
             on_prefill: told the prompt tokens done, and their total, after each chunk.
             **settings: fields of `GenerationConfig`.
+
+        Raises:
+            ConfigError: an id is none of the vocabulary's, or a setting is outside its range.
         """
         engine = self._open()
         config = GenerationConfig(**settings)
+        prompt = _tokens(ids, engine.vocabulary)
         reader: Reader = (
             self.format.assistant_reader(tools, config.stop)
             if chat
@@ -350,7 +380,7 @@ class Model:
         if self._answer is not None:
             self._answer.close()
         engine.rewind(0)
-        events = generate(engine, ids, config, reader, self.format.stops, on_prefill=on_prefill)
+        events = generate(engine, prompt, config, reader, self.format.stops, on_prefill=on_prefill)
         self._answer = Answer(events, self.report, tools_offered=bool(tools))
         return self._answer
 
@@ -379,3 +409,13 @@ class Model:
         if self._engine is None:
             raise GenerationError("this model is closed; load it again")
         return self._engine
+
+
+def _tokens(ids: Sequence[int], vocabulary: int) -> list[int]:
+    try:
+        tokens = [index(token) for token in ids]
+    except TypeError:
+        raise ConfigError(f"ids must be a sequence of token ids, not {ids!r:.80}") from None
+    if wrong := [token for token in tokens if not 0 <= token < vocabulary]:
+        raise ConfigError(f"token {wrong[0]} is outside the vocabulary of {vocabulary}")
+    return tokens
