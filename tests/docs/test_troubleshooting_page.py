@@ -28,7 +28,8 @@ def literals() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
-    for path in sorted((ROOT / "cpp").rglob("*.cpp")) + sorted((ROOT / "cpp").rglob("*.h")):
+    core = (path for path in (ROOT / "cpp").rglob("*") if path.suffix in (".cpp", ".h", ".mm"))
+    for path in sorted(core):
         for run in re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s+"(?:[^"\\\n]|\\.)*")*', path.read_text()):
             yield "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', run))
 

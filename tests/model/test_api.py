@@ -227,7 +227,7 @@ def test_a_prompt_that_does_not_fit_is_refused_with_its_length(demo_install):
         ({"slots": 16.0}, ConfigError, r"16\.0 expert slots"),
         ({"slots": "16"}, ConfigError, "'16' expert slots"),
         ({"prefill_chunk": 64.0}, ConfigError, r"prefill chunk 64\.0"),
-        ({"device": "metal"}, ConfigError, "cpu"),
+        ({"device": "tpu"}, ConfigError, "choose one of auto, cpu, metal"),
         ({"verify": "never"}, ConfigError, "trusted-receipt"),
     ],
 )
