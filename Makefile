@@ -1,8 +1,14 @@
 # Everything below works in a fresh clone: the first target that needs it makes .venv and builds.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp -type f)
+SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp metal -type f)
+FORMATTED = $(shell find cpp metal tests/softmetal -name '*.h' -o -name '*.cpp' -o -name '*.mm') \
+  $(wildcard metal/*.metal)
 BUILD_FLAGS ?=
+# Where its packages are, the Metal device is built over a software one, for the tests.
+ifneq ($(and $(shell command -v clang++-19),$(wildcard /usr/lib/gcc/*/*/include/objc/objc.h),$(wildcard /usr/include/Block.h)),)
+  BUILD_FLAGS += --config-settings=cmake.define.MFERENCE_SOFTMETAL=ON
+endif
 
 SECONDS ?= 60
 ARCH ?= $(shell uname -m)
@@ -24,12 +30,12 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
+	@$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $$(find cpp -name '*.h' -o -name '*.cpp')
+	@$(BIN)/clang-format -i $(FORMATTED)
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/affine_products.py

@@ -1,6 +1,6 @@
 """Prefill and decode speed of an installed model, by slots, in one run.
 
-    python benchmarks/decode.py MODEL [--slots 16 resident] [--prompt 512] [--tokens 40]
+    python benchmarks/decode.py MODEL [--slots 16 resident] [--device cpu metal]
 
 Tokens are drawn at random, so a synthetic model does as well as a real one where it routes like one
 (`benchmarks/routing.py` shows that). Decode is the median over tokens. `own` is the most anonymous
@@ -17,6 +17,7 @@ import numpy as np
 
 from mference.cli.options import parse_slots
 from mference.cli.output import size
+from mference.devices import Device, built_devices
 from mference.engine import build_core
 from mference.memory import Slots
 from mference.store import Install, open_install
@@ -24,11 +25,13 @@ from mference.store import Install, open_install
 WARM_UP = 5
 
 
-def row(install: Install, slots: Slots, prompt: int, tokens: int, threads: int) -> str:
+def row(
+    install: Install, device: Device, slots: Slots, prompt: int, tokens: int, threads: int
+) -> str:
     """Runs one setting; its line of the table."""
     rng = np.random.default_rng(1)
     vocabulary = install.manifest.arch.integer("vocabSize")
-    core = build_core(install, slots=slots, context=4096, threads=threads)
+    core = build_core(install, device=device, slots=slots, context=4096, threads=threads)
     core.greedy(rng.integers(200, vocabulary, 128))  # opens every layer
     core.rewind(0)
     start = time.perf_counter()
@@ -48,7 +51,7 @@ def row(install: Install, slots: Slots, prompt: int, tokens: int, threads: int) 
     own, mapped = core.memory_peak()
     decode = 1 / statistics.median(times[WARM_UP:])
     return (
-        f"| {slots} | {prefill:.1f} | {decode:.1f} | {hits / (hits + misses):.0%} | "
+        f"| {device} | {slots} | {prefill:.1f} | {decode:.1f} | {hits / (hits + misses):.0%} | "
         f"{size(int(read))} | {size(own)} | {size(mapped)} |"
     )
 
@@ -59,7 +62,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("model", type=Path)
-    parser.add_argument("--slots", nargs="+", default=["16", "resident"], type=parse_slots)
+    parser.add_argument("--slots", nargs="+", default=[16, "resident"], type=parse_slots)
+    parser.add_argument("--device", nargs="+", default=["cpu"], choices=built_devices())
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=40)
     parser.add_argument("--threads", type=int, default=0)
@@ -68,12 +72,14 @@ def main() -> None:
         options.model, policy="trusted-receipt", allow_unpinned=True, warn=lambda _line: None
     )
     print(
-        "| slots | prefill tokens/s | decode tokens/s | found in slots | read a token | own |",
+        "| device | slots | prefill tokens/s | decode tokens/s | found in slots | read a token |",
         end="",
     )
-    print(" mapped |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for slots in options.slots:
-        print(row(install, slots, options.prompt, options.tokens, options.threads), flush=True)
+    print(" own | mapped |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for device in options.device:
+        for slots in options.slots:
+            line = row(install, device, slots, options.prompt, options.tokens, options.threads)
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

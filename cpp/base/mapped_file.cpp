@@ -6,11 +6,18 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "base/errors.h"
 
 namespace mference {
+
+namespace {
+// The largest page of the systems we know: a GPU of a Mac takes memory by such pages, and so the
+// reservation goes on to the end of the file's last one.
+constexpr size_t kAlignment = 16384;
+}  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
   const auto fail = [&](const char* what) {
@@ -24,15 +31,26 @@ MappedFile::MappedFile(const std::string& path) {
     fail("stat");
   }
   size_ = static_cast<size_t>(info.st_size);
+  reserved_ = size_ + 2 * kAlignment;
+  void* reserved = ::mmap(nullptr, reserved_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (reserved == MAP_FAILED) {
+    ::close(fd);
+    fail("map");
+  }
+  base_ = static_cast<std::byte*>(reserved);
+  const auto address = reinterpret_cast<uintptr_t>(base_);
+  data_ = base_ + (kAlignment - address % kAlignment) % kAlignment;
   // MAP_SHARED lets several processes and the page cache hold one copy.
-  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0);
+  void* mapped = ::mmap(data_, size_, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
   ::close(fd);
-  if (mapped == MAP_FAILED) fail("map");
-  data_ = static_cast<std::byte*>(mapped);
+  if (mapped == MAP_FAILED) {
+    ::munmap(base_, reserved_);
+    fail("map");
+  }
 }
 
 MappedFile::~MappedFile() {
-  ::munmap(data_, size_);
+  ::munmap(base_, reserved_);
 }
 
 }  // namespace mference

@@ -1,4 +1,4 @@
-// A whole file mapped read-only.
+// A whole file mapped read-only, at a multiple of 16 KiB.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,8 @@ class MappedFile {
   size_t size() const { return size_; }
 
  private:
+  std::byte* base_ = nullptr;
+  size_t reserved_ = 0;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "device/ops.h"
@@ -18,6 +19,12 @@ class Buffer {
   virtual ~Buffer() = default;
   virtual std::byte* data() const = 0;
   virtual size_t size() const = 0;
+};
+
+// Bytes [first, last) of a memory.
+struct Range {
+  size_t first = 0;
+  size_t last = 0;
 };
 
 // A counter that only grows. A host or a stream signals a value; a host or a stream waits until
@@ -45,8 +52,10 @@ class Stream {
   virtual void synchronize() = 0;
   // Raises the first error, if there is one, without waiting.
   virtual void check() = 0;
-  // Makes the stream fail from outside (for example because a read failed).
+  // Makes the stream fail from outside (for example because a read failed). Any thread may call.
   virtual void abort(std::exception_ptr error) = 0;
+  // How long the stream has stood at its waits; 0 where the device does not tell.
+  virtual uint64_t stalled_nanoseconds() const = 0;
 };
 
 class Device {
@@ -56,8 +65,11 @@ class Device {
   // Zero-filled memory, aligned to `alignment` (a power of two). What is large costs nothing until
   // it is touched. Raises DeviceError naming the size if there is not that much.
   virtual std::unique_ptr<Buffer> allocate(size_t size, size_t alignment = 64) = 0;
-  // Host memory seen through a buffer, without a copy. The memory must outlive the buffer.
-  virtual std::unique_ptr<Buffer> wrap(std::byte* data, size_t size) = 0;
+  // Host memory seen through a buffer, without a copy. The memory begins at a page and must outlive
+  // the buffer. `spans` are what views of it will name: a device that has to cut the memory into
+  // several buffers cuts between them.
+  virtual std::unique_ptr<Buffer> wrap(std::byte* data, size_t size,
+                                       std::span<const Range> spans = {}) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
 };

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/start_thread.h"
@@ -37,13 +38,36 @@ std::string read_fully(const ReadRequest& request) {
 }  // namespace
 
 void Fill::finish(size_t index, std::string error, uint64_t nanoseconds) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   ok_[index] = error.empty();
   busy_ += nanoseconds;
   if (error_.empty()) error_ = std::move(error);
   if (--remaining_ > 0) return;
   watch_.lap(span_);
+  const auto callback = std::exchange(callback_, nullptr);
   done_.notify_all();
+  lock.unlock();
+  if (callback) callback(this->error());
+}
+
+bool Fill::ended() const {
+  const std::lock_guard lock(mutex_);
+  return remaining_ == 0;
+}
+
+void Fill::when_ended(std::function<void(const std::exception_ptr&)> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (remaining_ > 0) {
+      callback_ = std::move(callback);
+      return;
+    }
+  }
+  callback(error());
+}
+
+std::exception_ptr Fill::error() const {
+  return error_.empty() ? nullptr : std::make_exception_ptr(ExpertFillError(error_));
 }
 
 bool Fill::join() {

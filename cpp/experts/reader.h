@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,14 +35,22 @@ class Fill {
   bool join();
   void wait();
   bool succeeded(size_t index) const { return ok_[index]; }
+  // Have all reads ended, whether well or not?
+  bool ended() const;
+  // Calls back once, with the error if there is one, when all reads have ended: from the thread of
+  // the last read, or at once if there is nothing left to wait for.
+  void when_ended(std::function<void(const std::exception_ptr&)> callback);
   // Sum of the reads' own durations; valid after join().
   uint64_t busy_nanoseconds() const { return busy_; }
   // From the submission to the end of the last read; valid after join().
   uint64_t span_nanoseconds() const { return span_; }
 
  private:
-  std::mutex mutex_;
+  std::exception_ptr error() const;
+
+  mutable std::mutex mutex_;
   std::condition_variable done_;
+  std::function<void(const std::exception_ptr&)> callback_;
   std::vector<bool> ok_;
   size_t remaining_;
   std::string error_;

@@ -1,9 +1,11 @@
 // One token through the model. For each layer: mix (norm, projections, attention, router), then
 // the host reads the chosen experts, plans them, and reads the missing ones from disk while the
 // device runs the shared branch and the experts that are cached; then the missing ones and the
-// tail.
+// tail. What comes after the reads is committed at once and waits for them on the device, while
+// the host already encodes the next layer.
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/stopwatch.h"
 #include "model/model.h"
@@ -19,6 +21,7 @@ void Model::route(int layer, Pass pass) {
   stream_->commit();
   watch.lap(phases_.mix);
   routed_->wait(routed_ticks_);
+  settle();
   stream_->check();
   watch.lap(phases_.router_wait);
   routing_.add(layer, forward_->ids(pass));
@@ -61,11 +64,33 @@ void Model::decode(std::span<const int32_t> token, Head head,
     stream_->commit();
     watch.lap(phases_.routed);
 
-    experts_[layer]->complete(request);
-    encode_routed(layer, pass, misses);
+    encode_missing(layer, pass, misses, std::move(request));
     forward_->tail(*stream_, layer, pass);
   }
   finish(pass, head);
+  settle();
+}
+
+void Model::encode_missing(int layer, Pass pass, std::span<const RoutedExpert> experts,
+                           ExpertStreamer::Request request) {
+  if (experts.empty()) return;
+  if (!init_.eager) {
+    experts_[layer]->complete(request);
+    encode_routed(layer, pass, experts);
+    return;
+  }
+  const auto fill = request.fill;
+  stream_->wait(gate_.event(), gate_.add(*fill));
+  unsettled_ = {layer, std::move(request)};
+  encode_routed(layer, pass, experts);
+  stream_->commit();
+  if (!fill->ended()) ++phases_.eager;
+}
+
+void Model::settle() {
+  if (!unsettled_) return;
+  Unsettled last = *std::exchange(unsettled_, std::nullopt);
+  experts_[last.layer]->complete(last.request);
 }
 
 }  // namespace mference

@@ -19,7 +19,8 @@ Model::Model(std::shared_ptr<Device> device, ModelInit init)
       routed_(device_->make_event()),
       computed_(device_->make_event()),
       routing_(init_.arch.layers, init_.arch.top_k),
-      stream_(device_->make_stream()) {
+      stream_(device_->make_stream()),
+      gate_(*device_, [this](std::exception_ptr error) { stream_->abort(std::move(error)); }) {
   for (int layer = 0; layer < init_.arch.layers; ++layer) {
     experts_.push_back(std::make_unique<ExpertStreamer>(*device_, reader_, adviser_, init_.experts,
                                                         layer, init_.slots));
@@ -78,6 +79,10 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
       stream_->synchronize();
     } catch (const std::exception&) {
     }
+    try {
+      settle();
+    } catch (const std::exception&) {
+    }
     throw;
   }
 }
@@ -96,6 +101,8 @@ ExpertCounters Model::counters() const {
     total.advice_calls += c.advice_calls;
     total.advice_bytes += c.advice_bytes;
   }
+  // With eager commits it is the stream that stands still for reads.
+  total.exposed_nanoseconds += stream_->stalled_nanoseconds();
   return total;
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 
 #include "base/memory_peak.h"
 #include "device/device.h"
+#include "experts/fill_gate.h"
 #include "experts/streamer.h"
 #include "model/arch.h"
 #include "model/forward.h"
@@ -31,6 +33,9 @@ struct ModelInit {
   int readers = 8;
   AdviceMode advice = AdviceMode::kOff;
   KvType kv_type = KvType::kFloat16;
+  // Commit a token's missing experts before their reads have landed, gated by an event, instead of
+  // letting the host wait for the reads first. The same bytes either way.
+  bool eager = true;
 };
 
 // Host-side times of a run in nanoseconds. mix, routed and head are the time to encode and commit;
@@ -40,6 +45,7 @@ struct Phases {
   uint64_t router_wait = 0;
   uint64_t routed = 0;
   uint64_t head = 0;
+  uint64_t eager = 0;  // routed commits that were made before their reads had landed
   uint64_t passes = 0;
   uint64_t tokens = 0;
 };
@@ -76,6 +82,11 @@ class Model {
   void finish(Pass pass, Head head);
   // Runs the layer up to its router and starts the shared branch; the ids can then be read.
   void route(int layer, Pass pass);
+  // Encodes a token's missing experts of a layer, behind a wait for their reads.
+  void encode_missing(int layer, Pass pass, std::span<const RoutedExpert> experts,
+                      ExpertStreamer::Request request);
+  // Ends the last request whose experts were committed before they had landed.
+  void settle();
 
   ModelInit init_;
   std::shared_ptr<Device> device_;
@@ -85,6 +96,12 @@ class Model {
   Adviser adviser_;
   std::vector<std::unique_ptr<ExpertStreamer>> experts_;
   std::unique_ptr<Forward> forward_;
+  // A request that the stream waits for and the host has not completed yet.
+  struct Unsettled {
+    int layer = 0;
+    ExpertStreamer::Request request;
+  };
+  std::optional<Unsettled> unsettled_;
   std::unique_ptr<Event> routed_;    // a layer's ids are ready
   std::unique_ptr<Event> computed_;  // a prefill tile's work is done
   uint64_t routed_ticks_ = 0;
@@ -92,8 +109,10 @@ class Model {
   Phases phases_;
   MemoryPeak memory_;
   RoutingTrace routing_;
-  // Last, so that its queue is drained before anything it uses goes away.
+  // Late, so that its queue is drained before anything it uses goes away.
   std::unique_ptr<Stream> stream_;
+  // After the stream, which it tells of reads that failed.
+  FillGate gate_;
 };
 
 }  // namespace mference

@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 
@@ -8,7 +9,8 @@ namespace mference {
 
 Weights::Weights(Device& device, const std::string& path,
                  std::unordered_map<std::string, Tensor> tensors)
-    : file_(path), buffer_(device.wrap(file_.data(), file_.size())), tensors_(std::move(tensors)) {
+    : file_(path), tensors_(std::move(tensors)) {
+  std::vector<Range> spans;
   for (const auto& [name, t] : tensors_) {
     for (const auto& [offset, size] : {std::pair{t.offset, t.size},
                                        {t.scale_offset, t.scale_size},
@@ -16,8 +18,10 @@ Weights::Weights(Device& device, const std::string& path,
       if (size > file_.size() || offset > file_.size() - size) {
         throw DeviceError("tensor " + name + " lies outside " + path);
       }
+      if (size > 0) spans.push_back({offset, offset + size});
     }
   }
+  buffer_ = device.wrap(file_.data(), file_.size(), spans);
 }
 
 const Tensor& Weights::find(const std::string& name) const {

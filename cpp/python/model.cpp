@@ -152,7 +152,7 @@ std::unique_ptr<SharedModel> make_model(std::shared_ptr<Device> device, const py
                                         size_t stride, const py::list& parts,
                                         std::function<void(int)> verify_layer, int slots,
                                         int context, int chunk, int readers, bool float32_kv,
-                                        const std::string& advice) {
+                                        bool eager, const std::string& advice) {
   ModelInit init;
   init.arch = read_arch(arch);
   init.weights_path = weights;
@@ -168,6 +168,7 @@ std::unique_ptr<SharedModel> make_model(std::shared_ptr<Device> device, const py
   init.chunk = chunk;
   init.readers = readers;
   init.advice = parse_advice(advice);
+  init.eager = eager;
   init.kv_type = float32_kv ? KvType::kFloat32 : KvType::kFloat16;
   return std::make_unique<SharedModel>(std::make_unique<Model>(std::move(device), std::move(init)));
 }
@@ -211,6 +212,7 @@ py::dict counters(const SharedModel& model) {
   d["router_wait_seconds"] = seconds(p.router_wait);
   d["routed_seconds"] = seconds(p.routed);
   d["head_seconds"] = seconds(p.head);
+  d["eager_commits"] = p.eager;
   d["slots"] = model.slots();
   d["kv_bytes"] = model.kv_bytes();
   return d;
@@ -225,7 +227,8 @@ void bind_model(py::module_& module) {
            py::arg("weights"), py::arg("tensors"), py::arg("expert_files"),
            py::arg("expert_offsets"), py::arg("expert_stride"), py::arg("expert_parts"),
            py::arg("verify_layer"), py::arg("slots"), py::arg("context"), py::arg("chunk"),
-           py::arg("readers"), py::arg("float32_kv"), py::arg("advice") = "off")
+           py::arg("readers"), py::arg("float32_kv"), py::arg("eager") = true,
+           py::arg("advice") = "off")
       .def(
           "forward", [](SharedModel& m, const Tokens& t) { run(*Turn(m), t, Head::kNone); },
           py::arg("tokens"))

@@ -6,6 +6,9 @@
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core of mference: devices, operations, experts and models.";
   mference::bind_device(module);
+#if defined(MFERENCE_METAL)
+  mference::bind_metal(module);
+#endif
   mference::bind_operations(module);
   mference::bind_model(module);
   mference::bind_experts(module);

@@ -23,6 +23,12 @@ def cpu_device(threads: int = 0, isa: str = "auto", float32_products: bool = Fal
     DeviceError for an instruction set this processor lacks.
     """
 
+def metal_device() -> Device:
+    """The system's GPU as a device; only in builds that have one.
+
+    Raises DeviceError if there is none, or if the system or the GPU is too old.
+    """
+
 def cpu_isas() -> list[str]:
     """Instruction sets this processor can run, best last."""
 
@@ -252,6 +258,7 @@ class Model:
         chunk: int,
         readers: int,
         float32_kv: bool,
+        eager: bool = True,
         advice: str = "off",
     ) -> None: ...
     def forward(self, tokens: ArrayLike) -> None:

@@ -1,5 +1,6 @@
 """Builds the C++ model of an install and gives it the shape the generation loop drives."""
 
+import os
 from collections.abc import Sequence
 from math import prod
 from typing import Literal, get_args
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mference import _core
+from mference.devices import Device, DeviceName, open_device
 from mference.errors import ArchMismatch, ConfigError, DeviceError, LayoutError
 from mference.families import FAMILIES
 from mference.families.arch import CORE_FIELDS, EXTENSION_FIELDS, Arch
@@ -38,13 +40,28 @@ DEMO_SLOTS = 16
 """The embedded model would fit in any memory: a quarter of its experts shows the streaming."""
 
 
+def eager_routed() -> bool:
+    """Whether experts are committed to the device before their reads have landed.
+
+    `MFERENCE_EAGER_ROUTED=0` lets the host wait for the reads instead, for diagnosis: the output
+    is the same.
+    """
+    return os.environ.get("MFERENCE_EAGER_ROUTED") != "0"
+
+
 def auto_chunk(tokens: int) -> int:
     """The smallest chunk that takes a prompt of `tokens` tokens at once; the largest beyond."""
     return next((size for size in CHUNKS if size >= tokens), CHUNKS[-1])
 
 
 def resolve_slots(
-    slots: Slots, install: Install, *, context: int, chunk: int, memory: int | str | None = None
+    slots: Slots,
+    install: Install,
+    *,
+    context: int,
+    chunk: int,
+    memory: int | str | None = None,
+    device: DeviceName = "cpu",
 ) -> int:
     """Slots for each layer as the core counts them: 0 stands for `resident`.
 
@@ -54,9 +71,9 @@ def resolve_slots(
     """
     arch = install.manifest.arch
     if slots not in ("auto", "resident"):
-        if slots not in RUNGS:
+        if not _is_whole(slots) or slots not in RUNGS:
             raise ConfigError(
-                f"{slots} expert slots: choose one of {', '.join(map(str, RUNGS))}, resident or "
+                f"{slots!r} expert slots: choose one of {', '.join(map(str, RUNGS))}, resident or "
                 "auto"
             )
         if slots < arch.integer("topKExperts"):
@@ -74,6 +91,7 @@ def resolve_slots(
         available=available_memory(),
         budget=None if memory is None else parse_bytes(memory),
         default=DEMO_SLOTS if embedded else None,
+        device=device,
     )
     return 0 if chosen == "resident" else chosen
 
@@ -81,6 +99,7 @@ def resolve_slots(
 def build_core(
     install: Install,
     *,
+    device: Device = "cpu",
     slots: Slots = "auto",
     context: int = 4096,
     chunk: int = 128,
@@ -96,6 +115,7 @@ def build_core(
 
     Args:
         install: an open `.gturbo` directory.
+        device: what computes.
         slots: expert slots for each layer.
         context: tokens the KV state can hold.
         chunk: rows of a prefill chunk, one of `CHUNKS`; cut to the context.
@@ -116,16 +136,18 @@ def build_core(
         TensorNotFound: the install lacks a tensor of its family.
     """
     check_sizes(context, threads)
-    if chunk not in CHUNKS:
-        raise ConfigError(f"prefill chunk {chunk}: choose one of {', '.join(map(str, CHUNKS))}")
+    if not _is_whole(chunk) or chunk not in CHUNKS:
+        raise ConfigError(f"prefill chunk {chunk!r}: choose one of {', '.join(map(str, CHUNKS))}")
     if advice not in get_args(Advice):
         raise ConfigError(f"read advice {advice!r}: choose one of {', '.join(get_args(Advice))}")
     _check_arch(install.manifest.arch)
-    device = _core.cpu_device(threads=threads, isa=isa, float32_products=float32_products)
+    chosen, opened = open_device(
+        device, threads=threads, isa=isa, float32_products=float32_products
+    )
     layers = install.layout.layers
     try:
         return _core.Model(
-            device=device,
+            device=opened,
             arch=dict(install.manifest.arch),
             weights=str(install.weights_path),
             tensors={
@@ -137,11 +159,14 @@ def build_core(
             expert_stride=install.layout.expert_stride,
             expert_parts=_parts(layers),
             verify_layer=install.verify_layer,
-            slots=resolve_slots(slots, install, context=context, chunk=chunk, memory=memory),
+            slots=resolve_slots(
+                slots, install, context=context, chunk=chunk, memory=memory, device=chosen
+            ),
             context=context,
             chunk=chunk,
             readers=readers,
             float32_kv=float32_kv,
+            eager=eager_routed(),
             advice=advice,
         )
     except MemoryError:
@@ -157,10 +182,16 @@ def check_sizes(context: int, threads: int) -> None:
     Raises:
         ConfigError: the context or the number of threads is outside its range.
     """
-    if not 1 <= context <= MAX_CONTEXT:
-        raise ConfigError(f"context {context}: it must be 1 to {MAX_CONTEXT} tokens")
-    if not 0 <= threads <= MAX_THREADS:
-        raise ConfigError(f"threads {threads}: choose 1 to {MAX_THREADS}, or 0 for one a processor")
+    if not _is_whole(context) or not 1 <= context <= MAX_CONTEXT:
+        raise ConfigError(f"context {context!r}: it must be 1 to {MAX_CONTEXT} tokens")
+    if not _is_whole(threads) or not 0 <= threads <= MAX_THREADS:
+        raise ConfigError(
+            f"threads {threads!r}: choose 1 to {MAX_THREADS}, or 0 for one a processor"
+        )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _check_arch(arch: Arch) -> None:

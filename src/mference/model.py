@@ -1,17 +1,20 @@
 """A loaded model: what `mference.load` returns."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypedDict, Unpack
+from typing import Self, TypedDict, TypeVar, Unpack
 
 from mference.chat.format import ChatFormat
-from mference.chat.messages import MessageLike, conversation
+from mference.chat.messages import InvalidMessagesError, MessageLike, conversation
 from mference.chat.parts import Content, Part
 from mference.chat.tokenizer import find_tokenizer
 from mference.chat.tools import ToolLike
+from mference.devices import Device
 from mference.engine import Advice, CoreEngine, build_core
 from mference.errors import ConfigError, GenerationError
 from mference.inspect import RoutingTrace
@@ -31,7 +34,7 @@ from mference.session.results import Completion, Reply
 from mference.store import Install, Policy, open_install
 from mference.store.opening import POLICIES
 
-Device = Literal["cpu"]
+T = TypeVar("T")
 OnPrefill = Callable[[int, int], None]
 
 
@@ -61,6 +64,7 @@ class Answer(Iterator[str]):
         self._model_report = report
         self._report = report()
         self._tools_offered = tools_offered
+        self._turn = threading.Lock()
         self._parts: list[Part] = []
         self._generated: Generated | None = None
 
@@ -78,7 +82,7 @@ class Answer(Iterator[str]):
 
     def _next_part(self) -> Part:
         try:
-            part = next(self._stream)
+            part = self._alone(lambda: next(self._stream))
         except StopIteration as end:
             if isinstance(end.value, Generated):
                 self._generated = end.value
@@ -88,8 +92,23 @@ class Answer(Iterator[str]):
         return part
 
     def close(self) -> None:
-        """End the answer where it is."""
-        self._stream.close()
+        """End the answer where it is.
+
+        Raises:
+            GenerationError: it is being computed, by another thread or further up the stack.
+        """
+        self._alone(self._stream.close)
+
+    def _alone(self, step: Callable[[], T]) -> T:
+        if not self._turn.acquire(blocking=False):
+            raise GenerationError(
+                "the model is already computing an answer, for another thread or for the function "
+                "that calls this; wait for it, or load one model for each"
+            )
+        try:
+            return step()
+        finally:
+            self._turn.release()
 
     def _finished(self) -> Generated:
         for _ in self:
@@ -124,7 +143,7 @@ class Answer(Iterator[str]):
 def load(
     path: str | Path,
     *,
-    device: Device = "cpu",
+    device: Device = "auto",
     slots: Slots = "auto",
     context: int = 4096,
     prefill_chunk: int = 128,
@@ -139,7 +158,8 @@ def load(
 
     Args:
         path: a `.gturbo` directory made by `mference.install`.
-        device: what computes; only the CPU in this version.
+        device: what computes: `cpu`, `metal` (the GPU of a Mac), or `auto`, the GPU of a Mac where
+            there is one, else the CPU.
         slots: experts kept in memory for each layer: 8, 16, 24, 32, 64, 96, 128, `resident` (map
             the layer files whole), or `auto` (every expert once read where that fits in free
             memory, else as many as fit; 16 for the embedded demo). The output is the same.
@@ -163,14 +183,13 @@ def load(
         ConfigError: an argument is outside its range, or the budget does not hold the model.
         DeviceError: the device is not available, or the system has not enough memory.
     """
-    if device != "cpu":
-        raise ConfigError(f"device '{device}' is not available; this version computes on 'cpu'")
     if verify not in POLICIES:
         raise ConfigError(f"verify is {verify!r}; choose one of {', '.join(POLICIES)}")
     install = open_install(path, policy=verify, allow_unpinned=allow_unpinned, warn=warn)
     return assemble(
         install,
         chat_format_of(install),
+        device=device,
         slots=slots,
         context=context,
         prefill_chunk=prefill_chunk,
@@ -194,6 +213,7 @@ def assemble(
     install: Install,
     chat_format: ChatFormat,
     *,
+    device: Device = "auto",
     slots: Slots,
     context: int,
     prefill_chunk: int,
@@ -207,6 +227,7 @@ def assemble(
     """
     core = build_core(
         install,
+        device=device,
         slots=slots,
         context=context,
         chunk=prefill_chunk,
@@ -245,7 +266,11 @@ class Model:
         self.close()
 
     def close(self) -> None:
-        """Free the model's memory. Closing twice is harmless."""
+        """Free the model's memory. Closing twice is harmless.
+
+        Raises:
+            GenerationError: an answer is being computed; the model stays open.
+        """
         if self._answer is not None:
             self._answer.close()
         self._answer = None
@@ -317,7 +342,10 @@ class Model:
         if isinstance(prompt, str):
             ids = self.format.raw_ids(prompt)
             return self.stream_ids(ids, chat=False, on_prefill=on_prefill, **settings)
-        ids = self.format.prompt_ids(prompt, tools)
+        turns = conversation(prompt)
+        if not turns:
+            raise InvalidMessagesError("messages: there is no message to answer")
+        ids = self.format.prompt_ids(turns, tools)
         return self.stream_ids(ids, chat=True, tools=tools, on_prefill=on_prefill, **settings)
 
     def stream_ids(
@@ -337,9 +365,13 @@ class Model:
             tools: those that the prompt declares.
             on_prefill: told the prompt tokens done, and their total, after each chunk.
             **settings: fields of `GenerationConfig`.
+
+        Raises:
+            ConfigError: an id is none of the vocabulary's, or a setting is outside its range.
         """
         engine = self._open()
         config = GenerationConfig(**settings)
+        prompt = _tokens(ids, engine.vocabulary)
         reader: Reader = (
             self.format.assistant_reader(tools, config.stop)
             if chat
@@ -348,7 +380,7 @@ class Model:
         if self._answer is not None:
             self._answer.close()
         engine.rewind(0)
-        events = generate(engine, ids, config, reader, self.format.stops, on_prefill=on_prefill)
+        events = generate(engine, prompt, config, reader, self.format.stops, on_prefill=on_prefill)
         self._answer = Answer(events, self.report, tools_offered=bool(tools))
         return self._answer
 
@@ -377,3 +409,13 @@ class Model:
         if self._engine is None:
             raise GenerationError("this model is closed; load it again")
         return self._engine
+
+
+def _tokens(ids: Sequence[int], vocabulary: int) -> list[int]:
+    try:
+        tokens = [index(token) for token in ids]
+    except TypeError:
+        raise ConfigError(f"ids must be a sequence of token ids, not {ids!r:.80}") from None
+    if wrong := [token for token in tokens if not 0 <= token < vocabulary]:
+        raise ConfigError(f"token {wrong[0]} is outside the vocabulary of {vocabulary}")
+    return tokens

@@ -23,6 +23,7 @@ class Counters(TypedDict):
     router_wait_seconds: float
     routed_seconds: float
     head_seconds: float
+    eager_commits: int
     slots: int
     kv_bytes: int
 
@@ -56,12 +57,14 @@ class Report:
     bytes_read: bytes of experts read from the layer files.
     read_seconds: summed over reads, which overlap each other and the device's work.
     fill_seconds: from the start of each token's or tile's reads to the end of the last of them.
-    exposed_read_seconds: the part of fill_seconds that the host had to wait for.
+    exposed_read_seconds: the part of fill_seconds that the host or the device stood still for.
     advice_calls, advice_bytes: ranges of layer files, and their bytes, that the system was told of
         before they were read.
     mix_seconds, routed_seconds, head_seconds: the host's time to encode a layer's first part, to
         plan and encode its routed experts, and to run the head.
     router_wait_seconds: what the host waited for the device to choose experts.
+    eager_commits: routed experts of a token and layer that were committed to the device before
+        their reads had landed.
     slots: expert slots a layer; 0 if the layer files are mapped.
     kv_bytes: bytes of keys and values.
     """
@@ -81,6 +84,7 @@ class Report:
     router_wait_seconds: float
     routed_seconds: float
     head_seconds: float
+    eager_commits: int
     slots: int
     kv_bytes: int
     memory: Memory

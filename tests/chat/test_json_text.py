@@ -28,7 +28,11 @@ def test_what_is_encoded_decodes_to_the_same(value):
     assert json_text.depth(text) == json_text.depth(json.dumps(value)) == nesting(value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "NaN", "[Infinity]", "1" * 5000, "[" * 65 + "]" * 65])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "NaN", "[Infinity]", "1e999", "[-1e999]", "1" * 5000, "[" * 65 + "]" * 65,
+     r'"\ud800"', r'{"\uDFFF": 1}'],
+)  # fmt: skip
 def test_what_is_not_bounded_json_is_a_value_error(text):
     with pytest.raises(ValueError, match=r"."):
         json_text.decode(text)
@@ -36,3 +40,12 @@ def test_what_is_not_bounded_json_is_a_value_error(text):
 
 def test_brackets_in_strings_do_not_count_as_nesting():
     assert json_text.depth('["[[[\\"[["]') == 1
+
+
+def test_a_number_of_thousands_of_digits_is_told_by_its_length():
+    with pytest.raises(ValueError, match="a number of 5,000 digits"):
+        json_text.decode("1" * 5000)
+
+
+def test_a_whole_surrogate_pair_is_one_character():
+    assert json_text.decode(r'"\ud83d\ude00"') == "😀"

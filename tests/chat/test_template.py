@@ -198,7 +198,7 @@ def test_the_jinja_file_wins_over_the_json_files(tmp_path):
     assert load_template(tmp_path).source == "jinja"
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"{", b"\xff\xfe{}"])
+@pytest.mark.parametrize("data", [b"\xff", b"{", b"\xff\xfe{}", b"[" * 100_000])
 def test_a_damaged_template_file_is_a_store_error(tmp_path, data):
     (tmp_path / "chat_template.json").write_bytes(data)
     with pytest.raises(StoreError, match="chat template"):

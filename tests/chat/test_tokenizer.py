@@ -38,7 +38,7 @@ def test_a_missing_or_damaged_tokenizer_says_what_to_do(tmp_path):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_bytes((CHECKPOINT / "tokenizer.json").read_bytes())
     assert Tokenizer.load(tmp_path).config == {}
-    for text in ("[]", "{"):
+    for text in ("[]", "{", "[" * 100_000):
         (tmp_path / "tokenizer_config.json").write_text(text)
         with pytest.raises(StoreError, match=r"tokenizer_config\.json"):
             Tokenizer.load(tmp_path)

@@ -192,11 +192,13 @@ def test_read_advice_changes_no_answer(mference_command, demo_install, question,
     assert value["report"]["advice_calls"] > 0
 
 
-def test_verify_prints_json(mference_command, demo_install):
-    result = mference_command("verify", demo_install, "--json")
+def test_verify_prints_json(mference_command, demo_install, tmp_path):
+    # A verification writes a new receipt.
+    own = shutil.copytree(demo_install, tmp_path / "own.gturbo")
+    result = mference_command("verify", own, "--json")
     assert result.returncode == 0
     value = json.loads(result.stdout)
-    assert value["path"] == str(demo_install)
+    assert value["path"] == str(own)
     assert value["files"] > 10
     assert value["unexpected"] == []
 

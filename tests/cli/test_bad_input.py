@@ -103,6 +103,10 @@ def test_a_model_of_another_family_is_refused(generate, own_install, permission)
     check_line(generate(own_install, *permission), 1, "qwen36")
 
 
+def test_a_question_that_is_no_text_is_refused(mference_command):
+    check_line(mference_command("demo", "--once", os.fsdecode(b"caf\xe9")), 2, "--once")
+
+
 @pytest.mark.parametrize("flag", ["--prompt", "--stop", "--system"])
 def test_an_argument_that_is_no_text_is_refused(mference_command, demo_install, flag):
     command = "chat" if flag == "--system" else "generate"
@@ -135,6 +139,8 @@ def test_a_line_that_is_no_text_is_refused(demo_install, cli_environment):
         (b'[{"role": "wizard", "name": 1}]', "[0]"),
         (b"[]", "there is no"),
         (b"[NaN]", "NaN"),
+        (b"[1e999]", "larger than any double"),
+        (rb'[{"role": "user", "content": "\ud800"}]', "surrogate"),
         (b"[" * 100_000, "deeper"),
         (b" " * (64 << 20) + b"[]", "larger than"),
     ],
@@ -147,6 +153,70 @@ def test_a_file_of_the_wrong_kind_is_named(
     messages = () if flag == "--messages-file" else ("--messages-file", "good.json")
     result = mference_command("generate", "--model", demo_install, *messages, flag, "bad.json")
     check_line(result, 2, "bad.json", says)
+
+
+def test_a_schema_that_is_none_is_named(mference_command, demo_install, tmp_path):
+    tool = {"name": "f", "parameters": {"properties": ["city"]}}
+    (tmp_path / "tools.json").write_text(json.dumps([tool]))
+    (tmp_path / "good.json").write_text('[{"role": "user", "content": "x"}]')
+    result = mference_command(
+        "generate", "--model", demo_install, "--messages-file", "good.json", "--tools", "tools.json"
+    )
+    check_line(result, 2, "'f'", "'properties'")
+
+
+@pytest.mark.parametrize("name", [MANIFEST, LAYOUT, RECEIPT])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(mference_command, own_install, name):
+    (own_install / name).unlink()
+    os.mkfifo(own_install / name)
+    if name == RECEIPT:
+        result = mference_command(
+            "generate", "--model", own_install, "--prompt", "x", "--verify", "trusted-receipt"
+        )
+    else:
+        result = mference_command("verify", own_install)
+    check_line(result, 1, name.rpartition("/")[2])
+
+
+@pytest.mark.parametrize("command", [["verify"], ["generate", "--prompt", "x", "--model"]])
+def test_an_install_whose_path_is_no_text_is_named(mference_command, own_install, command):
+    place = own_install.rename(own_install.with_name(os.fsdecode(b"caf\xe9")))
+    check_line(mference_command(*command, place.name), 1, "UTF-8")
+
+
+def test_line_ends_and_escapes_of_a_name_do_not_reach_the_terminal(mference_command):
+    result = mference_command("verify", "a\nb\x1b[31m")
+    check_line(result, 1, r"there is no directory a\nb\x1b[31m.")
+
+
+@pytest.mark.parametrize("place", ["", ".", "no/such/x.npz", "/proc/version/x.npz"])
+def test_a_trace_that_cannot_be_written_is_refused_before_the_answer(generate, demo_install, place):
+    check_line(generate(demo_install, "--trace", place), 2, "--trace")
+
+
+@pytest.mark.parametrize("context", ["0", "-1", str(2**31)])
+def test_a_context_that_no_model_has_is_refused(mference_command, context):
+    check_line(mference_command("doctor", "--quick", "--max-context", context), 2, "--max-context")
+
+
+def test_a_current_folder_that_was_removed_is_named(cli_environment, tmp_path):
+    (tmp_path / "gone").mkdir()
+    result = subprocess.run(
+        ["bash", "-c", 'rmdir "$PWD" && "$@"', "bash", *COMMAND, "doctor", "--quick"],
+        cwd=tmp_path / "gone", env=cli_environment,
+        text=True, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    check_line(result, 1, "current folder")
+
+
+def test_too_little_memory_for_a_measurement_is_one_line(cli_environment):
+    # Enough addresses for Python, and too few for the measurement or for a thread a processor.
+    result = subprocess.run(
+        ["bash", "-c", 'ulimit -v 300000; "$@"', "bash", *COMMAND, "doctor", "--quick"],
+        env={**cli_environment, "OPENBLAS_NUM_THREADS": "1"},
+        text=True, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    check_line(result, 1)
 
 
 @pytest.mark.parametrize("flag", ["--tools", "--thinking"])

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from mference import _core, doctor
 from mference.cli import app
+from mference.devices import built_devices
 from mference.families import ENTRIES
 
 
@@ -90,8 +91,9 @@ def test_a_mistake_is_one_line(mference_command, arguments, code, says):
 def test_the_self_test_passes(mference_command):
     result = mference_command("doctor", "--self-test")
     assert result.returncode == 0, result.stderr
-    for line, isa in zip(result.stdout.splitlines(), _core.cpu_isas(), strict=True):
-        assert line.startswith(f"cpu {isa}")
+    names = [f"cpu {isa}" for isa in _core.cpu_isas()] + [d for d in built_devices() if d != "cpu"]
+    for line, name in zip(result.stdout.splitlines(), names, strict=True):
+        assert line.startswith(name)
         assert line.endswith("tokens as they should be")
 
 

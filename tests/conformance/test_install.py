@@ -171,7 +171,8 @@ def test_promotion(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     final: Path = run.paths.final
     if case.given["final"] == "directory":
         final.mkdir()
-        (final / "old").touch()
+        for name in ("old", "manifest.json"):
+            (final / name).touch()
     swaps = []
     if not case.given.get("swap_supported", True):
 

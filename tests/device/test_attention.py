@@ -5,16 +5,17 @@ import pytest
 
 from mference._core import ops
 from mference.errors import DeviceError
-from tests.device.support import HIDDEN, ISAS, check, cpu, matrix, norm_weight, rows
+from tests.device.support import HIDDEN, ISAS, cpu, gpu_bar, matrix, norm_weight, rows
 from tests.reference import affine, operations
 
 HALF = 1e-3  # float16 keys and values
 FLOAT_SUMS = 2e-6  # attention never quantizes its inputs
+GPU_SUMS = 5e-6  # over thousands of positions
 
 
 @pytest.mark.parametrize("with_v", [True, False])
-@pytest.mark.parametrize("count", [1, 4])
-def test_norm_qkv(with_v, count):
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_norm_qkv(check, with_v, count):
     rng = np.random.default_rng(1)
     x, norm = rows(rng, count, HIDDEN), norm_weight(rng, HIDDEN)
     q, k, v = (affine.random_matrix(rng, out, HIDDEN) for out in (70, 40, 33))
@@ -22,18 +23,21 @@ def test_norm_qkv(with_v, count):
     check(
         lambda d: ops.norm_qkv(d, x, norm, matrix(q), matrix(k), v and matrix(v), misalign=2),
         operations.norm_qkv(x, norm, q, k, v),
+        gpu=gpu_bar(count),
     )
 
 
-def test_norm_qkv_with_matrices_of_different_formats():
+@pytest.mark.parametrize("count", [3, 35])
+def test_norm_qkv_with_matrices_of_different_formats(check, count):
     rng = np.random.default_rng(2)
-    x, norm = rows(rng, 3, 256), norm_weight(rng, 256)
+    x, norm = rows(rng, count, 256), norm_weight(rng, 256)
     q = affine.random_matrix(rng, 20, 256)
     k = affine.random_matrix(rng, 20, 256, 8)
     v = affine.random_matrix(rng, 20, 256, 2, 32)
     check(
         lambda d: ops.norm_qkv(d, x, norm, matrix(q), matrix(k), matrix(v)),
         operations.norm_qkv(x, norm, q, k, v),
+        gpu=gpu_bar(count),
     )
 
 
@@ -50,7 +54,7 @@ def epilogue_case(rng, count, heads, kv, dim, rotated):
 )
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("own_v", [True, False])
-def test_the_epilogue_writes_the_ring(heads, kv, dim, rotated, dtype, own_v):
+def test_the_epilogue_writes_the_ring(check, heads, kv, dim, rotated, dtype, own_v):
     rng = np.random.default_rng(dim)
     q, k, v, q_norm, k_norm, rope = epilogue_case(rng, 5, heads, kv, dim, rotated)
     v = v if own_v else None
@@ -68,6 +72,7 @@ def test_the_epilogue_writes_the_ring(heads, kv, dim, rotated, dtype, own_v):
         (new_q, expected_k, expected_v),
         int16=bar,
         float32=bar,
+        gpu=bar,
     )
 
 
@@ -80,12 +85,17 @@ CASES = {  # rows, heads, kv heads, dim, position, window, capacity
     "more rows than the window": (70, 4, 2, 32, 0, 16, 128),
     "first position": (1, 2, 1, 16, 0, 0, 4),
     "one query head a KV head": (5, 3, 3, 48, 30, 7, 40),
+    "a row less than a tile": (7, 8, 4, 64, 90, 0, 104),
+    "a tile of one row": (8, 8, 1, 64, 3, 0, 16),
+    "more rows than the window, in tiles": (129, 4, 2, 32, 0, 16, 152),
+    "tiles over a wrapped ring": (33, 8, 4, 64, 250, 100, 160),
+    "a ring no tile fits": (33, 6, 2, 64, 250, 100, 150),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_attention(case, dtype):
+def test_attention(check, case, dtype):
     count, heads, kv, dim, position, window, capacity = case
     rng = np.random.default_rng(dim + position)
     q = (rng.standard_normal((count, heads, dim)) * 4 / np.sqrt(dim)).astype(np.float32)
@@ -95,6 +105,25 @@ def test_attention(case, dtype):
         operations.attention(q, keys, values, position, window, 0.7),
         int16=FLOAT_SUMS,
         float32=FLOAT_SUMS,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("count", "heads", "kv", "dim", "position", "window", "capacity"),
+    [(1, 16, 2, 512, 9000, 0, 9216), (128, 16, 8, 256, 2000, 1024, 1152),
+     (128, 16, 2, 512, 900, 0, 1152)],
+)  # fmt: skip
+def test_attention_of_real_layers(check, count, heads, kv, dim, position, window, capacity):
+    rng = np.random.default_rng(position)
+    q = (rng.standard_normal((count, heads, dim)) * 4 / np.sqrt(dim)).astype(np.float32)
+    keys, values = rng.standard_normal((2, capacity, kv, dim)).astype(np.float16)
+    check(
+        lambda d: ops.attention(d, q, keys, values, position, window),
+        operations.attention(q, keys, values, position, window),
+        int16=GPU_SUMS,
+        float32=GPU_SUMS,
+        gpu=GPU_SUMS,
     )
 
 
@@ -119,54 +148,57 @@ def test_attention_rows_have_the_same_bytes_in_any_company_and_any_ring():
             assert np.array_equal(alone[0], together[r])
 
 
-def test_attention_survives_scores_far_apart():
+@pytest.mark.parametrize("count", [1, 16])
+def test_attention_survives_scores_far_apart(check, count):
     rng = np.random.default_rng(10)
-    q = np.full((1, 2, 32), 8.0, np.float32)
+    q = np.full((count, 2, 32), 8.0, np.float32)
     keys, values = rng.standard_normal((2, 600, 1, 32)).astype(np.float32)
     keys[100] = 4.0  # a score of 1024 beside scores around zero
     check(
-        lambda d: ops.attention(d, q, keys, values, 599),
-        operations.attention(q, keys, values, 599),
+        lambda d: ops.attention(d, q, keys, values, 600 - count),
+        operations.attention(q, keys, values, 600 - count),
         int16=FLOAT_SUMS,
     )
 
 
-def test_keys_that_are_not_finite_reach_the_output():
+def test_keys_that_are_not_finite_reach_the_output(devices):
     """Even where every position of a block is lost, in decode and in prefill alike."""
     rng = np.random.default_rng(12)
     q = rng.standard_normal((40, 2, 32)).astype(np.float32)
     keys, values = rng.standard_normal((2, 300, 1, 32)).astype(np.float32)
     keys[250:256] = np.nan
-    for isa in ISAS:
-        many = ops.attention(cpu(isa), q, keys, values, 245, 10)
-        one = ops.attention(cpu(isa), q[15:16], keys, values, 260, 10)
+    for device in devices:
+        many = ops.attention(device, q, keys, values, 245, 10)
+        one = ops.attention(device, q[15:16], keys, values, 260, 10)
         assert np.isnan(many[5:20]).all()  # positions 250 to 264 see 250 to 255
         assert np.isfinite(many[20:]).all()
         assert np.isnan(one).all()
 
 
-def test_positions_near_the_end_of_the_integers_are_refused():
+def test_positions_near_the_end_of_the_integers_are_refused(devices):
+    device = devices[0]
     q = np.zeros((2, 4, 32), np.float32)
     kv = np.zeros((16, 2, 32), np.float16)
     norm, rope = np.zeros(32, np.uint16), np.zeros((2, 16, 2), np.float32)
     for position in (2**31 - 1, -1):
         with pytest.raises(DeviceError, match="positions"):
-            ops.attention(cpu(), q, kv, kv, position, 8)
+            ops.attention(device, q, kv, kv, position, 8)
         with pytest.raises(DeviceError, match="positions"):
-            ops.qkv_epilogue(cpu(), q, q[:, :2], None, norm, norm, rope, kv, kv, position)
+            ops.qkv_epilogue(device, q, q[:, :2], None, norm, norm, rope, kv, kv, position)
 
 
-def test_attention_refuses_rings_and_shapes_that_do_not_fit():
+def test_attention_refuses_rings_and_shapes_that_do_not_fit(devices):
+    device = devices[0]
     q = np.zeros((2, 4, 32), np.float32)
     kv = np.zeros((16, 2, 32), np.float16)
     with pytest.raises(DeviceError, match="ring is shorter"):
-        ops.attention(cpu(), q, kv, kv, 15)
+        ops.attention(device, q, kv, kv, 15)
     with pytest.raises(DeviceError, match="ring is shorter"):
-        ops.attention(cpu(), q, kv, kv, 40, 16)
+        ops.attention(device, q, kv, kv, 40, 16)
     with pytest.raises(DeviceError, match="multiple of the cache's heads"):
-        ops.attention(cpu(), q[:, :3], kv, kv, 0)
+        ops.attention(device, q[:, :3], kv, kv, 0)
     narrow = np.zeros((16, 2, 24), np.float16)
     with pytest.raises(DeviceError, match="multiple of 16"):
-        ops.attention(cpu(), q[..., :24], narrow, narrow, 0)
+        ops.attention(device, q[..., :24], narrow, narrow, 0)
     with pytest.raises(DeviceError, match=r"Attention\.cache: the view holds"):
-        ops.attention(cpu(), q, kv, kv[:8], 0)
+        ops.attention(device, q, kv, kv[:8], 0)

@@ -5,14 +5,14 @@ import pytest
 
 from mference._core import ops
 from mference.errors import DeviceError
-from tests.device.support import HIDDEN, ISAS, check, cpu, matrix, norm_weight, rows
+from tests.device.support import HIDDEN, ISAS, cpu, gpu_bar, matrix, norm_weight, rows
 from tests.reference import affine, operations
 
 ELEMENTWISE = 1e-6
 
 
 @pytest.mark.parametrize(("bits", "group"), [(4, 64), (8, 64), (2, 32)])
-def test_embedding_rows(bits, group):
+def test_embedding_rows(check, bits, group):
     rng = np.random.default_rng(1)
     table = affine.random_matrix(rng, 30, 704 if group == 64 else 96, bits, group)
     tokens = np.array([3, 29, 0, 3], np.int32)
@@ -25,10 +25,10 @@ def test_embedding_rows(bits, group):
 
 
 @pytest.mark.parametrize("token", [-1, 30])
-def test_a_token_outside_the_table_is_refused(token):
+def test_a_token_outside_the_table_is_refused(devices, token):
     table = affine.random_matrix(np.random.default_rng(2), 30, 64)
     with pytest.raises(DeviceError, match=f"token {token} is outside"):
-        ops.embed_rows(cpu(), matrix(table), np.array([0, token], np.int32))
+        ops.embed_rows(devices[0], matrix(table), np.array([0, token], np.int32))
 
 
 def router_case(seed, count, hidden, experts):
@@ -45,9 +45,10 @@ def router_case(seed, count, hidden, experts):
 
 
 @pytest.mark.parametrize(
-    ("count", "hidden", "experts", "k"), [(1, HIDDEN, 128, 8), (5, HIDDEN, 128, 8), (3, 64, 16, 16)]
+    ("count", "hidden", "experts", "k"),
+    [(1, HIDDEN, 128, 8), (5, HIDDEN, 128, 8), (3, 64, 16, 16), (130, 128, 32, 4)],
 )
-def test_router(count, hidden, experts, k):
+def test_router(check, count, hidden, experts, k):
     x, attention, norms, scale, router = router_case(11, count, hidden, experts)
     expected = operations.post_attention_router(x, attention, *norms, scale, router, k)
     check(
@@ -58,34 +59,34 @@ def test_router(count, hidden, experts, k):
     )
 
 
-def test_equal_logits_take_the_lower_id():
+def test_equal_logits_take_the_lower_id(devices):
     x, attention, norms, scale, router = router_case(12, 2, 128, 32)
     same = affine.Quantized(
         np.repeat(router.weight[:1], 32, 0), np.repeat(router.scales[:1], 32, 0),
         np.repeat(router.biases[:1], 32, 0), 8, 64,
     )  # fmt: skip
-    for isa in ISAS:
+    for device in devices:
         *_, ids, weights = ops.post_attention_router(
-            cpu(isa), x, attention, *norms, scale, matrix(same), 8
+            device, x, attention, *norms, scale, matrix(same), 8
         )
         assert np.array_equal(ids, [list(range(8))] * 2)
         assert np.allclose(weights * 8, affine.bf16_float(scale)[:8])
 
 
-def test_logits_that_are_not_finite_are_an_error():
+def test_logits_that_are_not_finite_are_an_error(devices):
     x, attention, norms, scale, router = router_case(13, 3, 128, 32)
     attention[1, 5] = np.nan
-    for isa in ISAS:
+    for device in devices:
         with pytest.raises(
             DeviceError, match="router logits are not finite in PostAttentionRouter"
         ):
-            ops.post_attention_router(cpu(isa), x, attention, *norms, scale, matrix(router), 4)
+            ops.post_attention_router(device, x, attention, *norms, scale, matrix(router), 4)
 
 
-def test_more_chosen_experts_than_there_are_is_an_error():
+def test_more_chosen_experts_than_there_are_is_an_error(devices):
     x, attention, norms, scale, router = router_case(14, 1, 64, 4)
     with pytest.raises(DeviceError, match=r"PostAttentionRouter\.k"):
-        ops.post_attention_router(cpu(), x, attention, *norms, scale, matrix(router), 5)
+        ops.post_attention_router(devices[0], x, attention, *norms, scale, matrix(router), 5)
 
 
 def expert_of(rng, hidden, width, bits=(4, 4, 4)):
@@ -97,37 +98,39 @@ def expert_of(rng, hidden, width, bits=(4, 4, 4)):
 @pytest.mark.parametrize("activation", ["gelu_tanh", "silu"])
 @pytest.mark.parametrize(
     ("count", "hidden", "width", "bits"),
-    [(1, HIDDEN, 704, (4, 4, 4)), (70, 128, 192, (4, 4, 4)), (3, 128, 64, (4, 8, 2))],
-)
-def test_shared_expert(activation, count, hidden, width, bits):
+    [(1, HIDDEN, 704, (4, 4, 4)), (70, 128, 192, (4, 4, 4)), (3, 128, 64, (4, 8, 2)),
+     (9, 128, 64, (4, 8, 2))],
+)  # fmt: skip
+def test_shared_expert(check, activation, count, hidden, width, bits):
     rng = np.random.default_rng(width)
     x, parts = rows(rng, count, hidden), expert_of(rng, hidden, width, bits)
     check(
         lambda d: ops.shared_expert(d, x, *map(matrix, parts), activation, misalign=2),
         operations.expert(x, *parts, activation),
+        gpu=gpu_bar(count),
     )
 
 
-def test_gelu_keeps_its_tail():
+def test_gelu_keeps_its_tail(devices):
     """Far negative gates give tiny values, right to the relative error of exp, not zeros."""
     unit, none = (affine.bf16_bits(np.full((64, 1), v)) for v in (1.0, 0.0))
     one = affine.Quantized(affine.pack(np.eye(64), 4), unit, none, 4, 64)
     x = np.linspace(-9, 9, 64, dtype=np.float32)[None]
-    for isa in ISAS:
-        y = ops.shared_expert(cpu(isa, float32=True), x, matrix(one), matrix(one), matrix(one))
+    for device in [cpu(isa, float32=True) for isa in ISAS] if len(devices) > 1 else devices:
+        y = ops.shared_expert(device, x, matrix(one), matrix(one), matrix(one))
         u = x[0].astype(np.float64)
         expected = operations.gelu_tanh(u) * u
         inside = expected > 1e-30
         assert np.allclose(y[0][inside], expected[inside], rtol=5e-6, atol=0)
 
 
-def test_experts_of_other_shapes_are_refused():
+def test_experts_of_other_shapes_are_refused(devices):
     rng = np.random.default_rng(3)
     gate, up, down = expert_of(rng, 128, 64)
     with pytest.raises(DeviceError, match="gate and up differ"):
-        ops.shared_expert(cpu(), rows(rng, 1, 128), matrix(gate), matrix(down), matrix(down))
+        ops.shared_expert(devices[0], rows(rng, 1, 128), matrix(gate), matrix(down), matrix(down))
     with pytest.raises(DeviceError, match="transpose"):
-        ops.shared_expert(cpu(), rows(rng, 1, 128), matrix(gate), matrix(up), matrix(up))
+        ops.shared_expert(devices[0], rows(rng, 1, 128), matrix(gate), matrix(up), matrix(up))
 
 
 def routed_case(count, hidden, width, experts, k, seed=21):
@@ -152,10 +155,11 @@ def routed_case(count, hidden, width, experts, k, seed=21):
 
 @pytest.mark.parametrize(
     ("count", "hidden", "width", "experts", "k"),
-    [(1, HIDDEN, 704, 8, 8), (1, 128, 64, 6, 2), (70, 128, 192, 5, 2), (3, 64, 64, 8, 4)],
-)
+    [(1, HIDDEN, 704, 8, 8), (1, 128, 64, 6, 2), (70, 128, 192, 5, 2), (3, 64, 64, 8, 4),
+     (16, 64, 64, 8, 4), (300, 64, 64, 8, 4), (1500, 64, 64, 2, 2)],
+)  # fmt: skip
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_routed_experts(count, hidden, width, experts, k, accumulate):
+def test_routed_experts(check, count, hidden, width, experts, k, accumulate):
     x, pairs, weights, listed, _, outputs = routed_case(count, hidden, width, experts, k)
     if accumulate:
         start = np.random.default_rng(1).standard_normal((count, hidden)).astype(np.float32)
@@ -165,6 +169,7 @@ def test_routed_experts(count, hidden, width, experts, k, accumulate):
     check(
         lambda d: ops.routed_experts(d, x, pairs, weights, listed, start, accumulate, misalign=2),
         expected,
+        gpu=gpu_bar(count),
     )
 
 
@@ -203,22 +208,23 @@ def _experts_of_row(listed, ids, seed, hidden):
     return [(*map(matrix, parts[e]), i, i + 1) for i, e in enumerate(sorted(ids))]
 
 
-def test_pairs_and_blobs_that_do_not_fit_are_refused():
+def test_pairs_and_blobs_that_do_not_fit_are_refused(devices):
+    device = devices[0]
     x, pairs, weights, listed, _, _ = routed_case(3, 64, 64, 3, 2)
     out = np.zeros((3, 2, 64), np.float32)
     with pytest.raises(DeviceError, match="outside the rows"):
-        ops.routed_experts(cpu(), x, pairs + 1, weights, listed, out)
+        ops.routed_experts(device, x, pairs + 1, weights, listed, out)
     with pytest.raises(DeviceError, match="leave the list"):
-        ops.routed_experts(cpu(), x, pairs[:2], weights, listed, out)
+        ops.routed_experts(device, x, pairs[:2], weights, listed, out)
     with pytest.raises(DeviceError, match=r"RoutedExperts\.out"):
-        ops.routed_experts(cpu(), x, pairs, weights, listed, out[:1])
+        ops.routed_experts(device, x, pairs, weights, listed, out[:1])
     with pytest.raises(DeviceError, match="at most eight"):
-        ops.routed_experts(cpu(), x, pairs, weights, listed * 3, out)
+        ops.routed_experts(device, x, pairs, weights, listed * 3, out)
 
 
 @pytest.mark.parametrize("parts", [0, 1, 8])
 @pytest.mark.parametrize(("count", "hidden"), [(1, HIDDEN), (6, 128)])
-def test_layer_tail(parts, count, hidden):
+def test_layer_tail(check, parts, count, hidden):
     rng = np.random.default_rng(parts)
     x, shared = rows(rng, count, hidden), rows(rng, count, hidden)
     shape = (count, parts, hidden) if parts else (count, hidden)
@@ -236,6 +242,6 @@ def test_layer_tail(parts, count, hidden):
     )
 
 
-def test_zero():
+def test_zero(devices):
     for count in (0, 1, 1000):
-        assert not ops.zero(cpu(), count).any()
+        assert not ops.zero(devices[0], count).any()

@@ -1,9 +1,11 @@
 """Runs every example of the README and the docs the way a reader would.
 
 A `python` block is run as a script. In a `console` block each line after `$ ` is a command, and the
-lines below it are what it prints; `...` stands for anything.
+lines below it are what it prints; `...` stands for anything. Each page starts in a directory that
+holds only the files that docs/cli.md prints.
 """
 
+import functools
 import os
 import re
 import shlex
@@ -17,10 +19,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+JSON = re.compile(r"^```json\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+JSON_FILES = ("chat.json", "tools.json", "weather.json")  # in the order of docs/cli.md
 
 
 @dataclass(frozen=True)
 class Example:
+    page: Path
     language: str
     text: str
 
@@ -32,16 +37,23 @@ def examples() -> list:
         for match in FENCE.finditer(content):
             line = content.count("\n", 0, match.start()) + 1
             name = f"{page.relative_to(ROOT)}:{line}"
-            found.append(pytest.param(Example(match[1], match[2]), id=name))
+            found.append(pytest.param(Example(page, match[1], match[2]), id=name))
     return found
 
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """One directory and one cache for all examples, with a messages file they may name."""
-    place = tmp_path_factory.mktemp("docs")
-    (place / "chat.json").write_text('[{"role": "user", "content": "What is a lighthouse?"}]')
-    return place
+    """Gives the examples of a page a directory and a cache of their own."""
+    printed = JSON.findall((ROOT / "docs/cli.md").read_text("utf-8"))
+
+    @functools.cache
+    def place_of(page: Path) -> Path:
+        place: Path = tmp_path_factory.mktemp(page.stem)
+        for name, text in zip(JSON_FILES, printed, strict=True):
+            (place / name).write_text(text)
+        return place
+
+    return place_of
 
 
 def pattern_of(expected: str) -> str:
@@ -57,6 +69,7 @@ def run(command: list[str] | str, place: Path) -> subprocess.CompletedProcess[st
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "XDG_CACHE_HOME": str(place / "cache"),
+        "XDG_STATE_HOME": str(place / "state"),
         "COLUMNS": "100",
     }
     return subprocess.run(
@@ -73,8 +86,9 @@ def run(command: list[str] | str, place: Path) -> subprocess.CompletedProcess[st
 
 @pytest.mark.parametrize("example", examples())
 def test_example_prints_what_the_page_says(example: Example, workplace):
+    place = workplace(example.page)
     if example.language == "python":
-        result = run([sys.executable, "-c", example.text], workplace)
+        result = run([sys.executable, "-c", example.text], place)
         assert result.returncode == 0, result.stderr
         comments = re.findall(r"^ *print\(.*\)  # (.*)$", example.text, re.MULTILINE)
         for comment in comments:
@@ -84,7 +98,7 @@ def test_example_prints_what_the_page_says(example: Example, workplace):
         command, _, expected = block.partition("\n")
         if shlex.split(command)[0] in ("make", "git", "pip"):
             continue  # the suite itself runs from what these built
-        result = run(command, workplace)
+        result = run(command, place)
         assert result.returncode == 0, result.stderr
         if expected.strip():
             assert matches(expected, result.stdout), result.stdout + result.stderr

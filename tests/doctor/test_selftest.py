@@ -8,11 +8,13 @@ import pytest
 
 from mference import _core
 from mference.chat.format import ChatFormat
+from mference.devices import built_devices
 from mference.doctor import goldens, self_test
 from mference.store import open_install
 
 REFERENCE = Path(__file__).parents[1] / "data" / "demo" / "reference" / "prompts.json"
 PROMPTS = json.loads(REFERENCE.read_text("utf-8"))
+NAMES = [f"cpu {isa}" for isa in _core.cpu_isas()] + [d for d in built_devices() if d != "cpu"]
 GOLDENS = {golden.name: golden for golden in goldens()}
 
 
@@ -26,9 +28,9 @@ def verdicts():
     return {verdict.device: verdict for verdict in self_test()}
 
 
-@pytest.mark.parametrize("isa", _core.cpu_isas())
-def test_every_instruction_set_computes_the_golden_tokens(verdicts, isa):
-    verdict = verdicts[f"cpu {isa}"]
+@pytest.mark.parametrize("name", NAMES)
+def test_every_device_computes_the_golden_tokens(verdicts, name):
+    verdict = verdicts[name]
     assert verdict.difference == ""
     assert verdict.tokens == sum(len(golden.answer) for golden in goldens())
 
@@ -63,7 +65,7 @@ def test_another_token_is_found_and_named():
     golden = GOLDENS["Hello!"]
     wrong = replace(golden, answer=(*golden.answer[:3], 7, *golden.answer[4:]))
     verdicts = self_test([wrong])
-    assert [v.device for v in verdicts] == [f"cpu {isa}" for isa in _core.cpu_isas()]
+    assert [v.device for v in verdicts] == NAMES
     for verdict in verdicts:
         assert verdict.difference == (
             f"the answer to 'Hello!': token 3 is {golden.answer[3]}, not 7"

@@ -187,14 +187,48 @@ def test_an_unknown_entry_and_a_missing_folder_are_named(tmp_path: Path):
 def test_an_existing_install_is_kept_unless_overwritten(source: Path, tmp_path: Path):
     final = tmp_path / "x.gturbo"
     final.mkdir()
-    (final / "mine").touch()
+    (final / "manifest.json").write_text("of an old install")
     with pytest.raises(errors.InstallError, match="exists already"):
         install(source, final, entry="demo", allow_unpinned=True)
-    assert (final / "mine").exists()
+    assert (final / "manifest.json").read_text() == "of an old install"
     install(source, final, entry="demo", allow_unpinned=True, overwrite=True)
-    assert not (final / "mine").exists()
     verify_install(final)
     assert not (tmp_path / "x.gturbo.partial").exists()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_directory_that_is_no_install_is_never_overwritten(tmp_path: Path, dry_run: bool):
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "thesis.txt").write_text("three years")
+    with pytest.raises(errors.UnsafePath, match="not overwritten"):
+        install(output=tmp_path / "documents", entry="demo", overwrite=True, dry_run=dry_run)
+    assert (tmp_path / "documents" / "thesis.txt").read_text() == "three years"
+
+
+def test_an_empty_directory_may_be_overwritten(source: Path, tmp_path: Path):
+    (tmp_path / "x.gturbo").mkdir()
+    install(source, tmp_path / "x.gturbo", entry="demo", allow_unpinned=True, overwrite=True)
+    verify_install(tmp_path / "x.gturbo")
+
+
+def test_a_lock_that_is_a_pipe_is_named(tmp_path: Path):
+    os.mkfifo(tmp_path / "x.gturbo.install.lock")
+    with pytest.raises(errors.UnsafePath, match="not a regular file"):
+        install(output=tmp_path / "x.gturbo", entry="demo")
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_output_that_no_receipt_can_name_is_refused(tmp_path: Path, dry_run: bool):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    with pytest.raises(errors.InstallError, match="UTF-8"):
+        install(output=folder / "x.gturbo", entry="demo", dry_run=dry_run)
+
+
+def test_an_output_below_a_symlink_to_itself_is_refused(tmp_path: Path):
+    (tmp_path / "loop").symlink_to("loop")
+    for dry_run in (True, False):
+        with pytest.raises(errors.InstallError, match="loop"):
+            install(output=tmp_path / "loop" / "x.gturbo", entry="demo", dry_run=dry_run)
 
 
 def test_a_failed_overwrite_leaves_the_old_install(source: Path, tmp_path: Path):

@@ -165,10 +165,10 @@ def test_an_overwrite_can_be_resumed_and_keeps_the_old_install_until_then(source
     whole = reads_of(source, tmp_path / "whole.gturbo")
     final = tmp_path / "x.gturbo"
     final.mkdir()
-    (final / "mine").touch()
+    (final / "model_weights.bin").write_text("of an old install")
     run = toy_run(source, final, overwrite=True)
     interrupt(source, run, len(whole) - 1)
-    assert (final / "mine").exists()
+    assert (final / "model_weights.bin").read_text() == "of an old install"
     run.resume = True
     carry_out(run)
     assert contents(final) == contents(tmp_path / "whole.gturbo")

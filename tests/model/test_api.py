@@ -2,7 +2,9 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 import mference
@@ -79,6 +81,27 @@ def test_a_closed_model_says_so(demo_install):
         model.report()
 
 
+def test_a_second_thread_is_refused_while_one_computes(demo_install):
+    started, tried = threading.Event(), threading.Event()
+
+    def wait(_done: int, _total: int) -> None:
+        started.set()
+        assert tried.wait(30)
+
+    with mference.load(demo_install, prefill_chunk=32) as model, ThreadPoolExecutor() as threads:
+        prompt = "tower " * 40
+        want = model.generate(prompt, max_new=4, temperature=0).text
+        first = threads.submit(model.generate, prompt, on_prefill=wait, max_new=4, temperature=0)
+        assert started.wait(30)
+        try:
+            for use in (lambda: model.generate("x", max_new=1), model.close):
+                with pytest.raises(GenerationError, match="already computing"):
+                    use()
+        finally:
+            tried.set()
+        assert first.result().text == want
+
+
 def test_other_threads_run_while_the_model_computes(demo_install):
     ticks = 0
     done = threading.Event()
@@ -101,6 +124,85 @@ def test_other_threads_run_while_the_model_computes(demo_install):
     assert ticks > 100 * seconds
 
 
+def test_a_thread_that_asks_while_another_one_computes_is_told_so(demo_install):
+    with mference.load(demo_install, context=4096) as model:
+        computing, go_on = threading.Event(), threading.Event()
+        answers = []
+
+        def hold(_done, _total):
+            computing.set()
+            go_on.wait(60)
+
+        def ask():
+            answers.append(model.chat(QUESTION, temperature=0, on_prefill=hold).content)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert computing.wait(60)
+        for use in (lambda: model.chat(QUESTION), lambda: model.generate("The"), model.close):
+            with pytest.raises(GenerationError, match="already computing"):
+                use()
+        go_on.set()
+        thread.join()
+        assert answers == [ANSWER]
+        assert model.chat(QUESTION, temperature=0).content == ANSWER
+
+
+def test_an_answer_cannot_be_read_by_two_threads_at_once(demo_model):
+    computing, go_on = threading.Event(), threading.Event()
+
+    def hold(_done, _total):
+        computing.set()
+        go_on.wait(60)
+
+    answer = demo_model.stream(QUESTION, temperature=0, on_prefill=hold)
+    pieces = []
+    thread = threading.Thread(target=lambda: pieces.extend(answer))
+    thread.start()
+    assert computing.wait(60)
+    with pytest.raises(GenerationError, match="already computing"):
+        next(answer)
+    go_on.set()
+    thread.join()
+    assert "".join(pieces) == ANSWER
+
+
+@pytest.mark.parametrize("ids", [None, 5, "ab", [1.5], ["a"], [None]])
+def test_what_is_no_sequence_of_token_ids_is_refused(demo_model, ids):
+    with pytest.raises(ConfigError, match="token ids"):
+        demo_model.stream_ids(ids, chat=False)
+
+
+@pytest.mark.parametrize("token", [-1, 8192, 2**31, 2**64])
+def test_a_token_that_the_vocabulary_lacks_is_refused(demo_model, token):
+    with pytest.raises(ConfigError, match=f"token {token} is outside"):
+        demo_model.stream_ids([2, token], chat=False)
+
+
+def test_token_ids_may_come_in_an_array(demo_model):
+    ids = demo_model.format.prompt_ids(QUESTION)
+    answer = demo_model.stream_ids(np.array(ids), chat=True, temperature=0)
+    assert answer.reply.content == ANSWER
+
+
+def test_numbers_of_any_size_go_through_the_template(demo_model):
+    call = {"function": {"name": "remind", "arguments": {"at": 1_760_000_000}}}
+    text = demo_model.format.render(
+        [
+            *QUESTION,
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "content": {"id": -(10**12)}},
+        ]
+    )
+    assert "at:1760000000" in text
+    assert "id:-1000000000000" in text
+
+
+def test_an_empty_conversation_is_refused(demo_model):
+    with pytest.raises(TemplateError, match="no message"):
+        demo_model.chat([])
+
+
 def test_a_prompt_that_does_not_fit_is_refused_with_its_length(demo_install):
     with mference.load(demo_install, context=16) as model:
         with pytest.raises(ContextLengthError, match=r"21 tokens.*context of 16"):
@@ -117,7 +219,15 @@ def test_a_prompt_that_does_not_fit_is_refused_with_its_length(demo_install):
         ({"context": 2**31}, ConfigError, "context"),
         ({"threads": -1}, ConfigError, "threads"),
         ({"threads": 100_000}, ConfigError, "threads"),
-        ({"device": "metal"}, ConfigError, "cpu"),
+        ({"threads": 1.5}, ConfigError, "threads 1.5"),
+        ({"threads": None}, ConfigError, "threads None"),
+        ({"context": "4096"}, ConfigError, "context '4096'"),
+        ({"context": 4096.0}, ConfigError, r"context 4096\.0"),
+        ({"context": True}, ConfigError, "context True"),
+        ({"slots": 16.0}, ConfigError, r"16\.0 expert slots"),
+        ({"slots": "16"}, ConfigError, "'16' expert slots"),
+        ({"prefill_chunk": 64.0}, ConfigError, r"prefill chunk 64\.0"),
+        ({"device": "tpu"}, ConfigError, "choose one of auto, cpu, metal"),
         ({"verify": "never"}, ConfigError, "trusted-receipt"),
     ],
 )

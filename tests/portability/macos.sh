@@ -16,11 +16,21 @@ fi
 printf '#!/bin/bash\nexec "%s" "${@/#-bundle/-dynamiclib}"\n' "$compiler" >"$home/c++"
 chmod +x "$home/c++"
 PATH=$PWD/$home/venv/bin:$PATH
-# No Mac, so no SDK: zig brings the C library's headers, and Linux's strip is no use.
+# No Mac, so no SDK: zig brings the C library's headers, the software device's headers stand in for
+# the frameworks', which tests/softmetal/api checks against Apple's, and stubs stand in for the
+# frameworks. Linux's strip is no use.
+for framework in Foundation Metal; do
+  mkdir -p "$home/frameworks/$framework.framework"
+  printf -- '--- !tapi-tbd\ntbd-version: 4\ntargets: [ arm64-macos ]\ninstall-name: %s\n...\n' \
+    "/System/Library/Frameworks/$framework.framework/$framework" \
+    >"$home/frameworks/$framework.framework/$framework.tbd"
+done
 cmake -S . -B "$home/core" -G Ninja --log-level=WARNING \
   -DCMAKE_BUILD_TYPE=Release -DMFERENCE_WERROR=ON \
   -DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR=arm64 -DCMAKE_OSX_SYSROOT= \
-  -DCMAKE_CXX_COMPILER="$PWD/$home/c++" -DCMAKE_AR="$tools/ar" -DCMAKE_RANLIB="$tools/ranlib" \
+  -DCMAKE_CXX_COMPILER="$PWD/$home/c++" -DCMAKE_OBJCXX_COMPILER="$PWD/$home/c++" \
+  -DCMAKE_OBJCXX_FLAGS="-isystem $PWD/tests/softmetal/sdk -fblocks -DOS_OBJECT_USE_OBJC=0" \
+  -DCMAKE_MODULE_LINKER_FLAGS="-F$PWD/$home/frameworks" -DCMAKE_AR="$tools/ar" -DCMAKE_RANLIB="$tools/ranlib" \
   -DCMAKE_INSTALL_NAME_TOOL=true -DCMAKE_STRIP=true \
   -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" -DPYTHON_MODULE_EXTENSION=.cpython-darwin.so
 cmake --build "$home/core"

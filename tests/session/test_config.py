@@ -25,6 +25,7 @@ def test_stops_may_be_one_text_or_several():
         ("top_k", 0), ("top_k", 257), ("top_k", 2.0), ("top_p", 0), ("top_p", 1.01),
         ("top_p", math.nan), ("repetition_penalty", 0), ("repetition_penalty", math.inf),
         ("seed", -1), ("seed", 1 << 64), ("seed", 1.0), ("stop", 3), ("stop", [3]),
+        ("temperature", 10**400), ("top_p", 10**400), ("repetition_penalty", -(10**400)),
     ],
 )  # fmt: skip
 def test_a_setting_out_of_range_is_named(setting, value):

@@ -71,6 +71,8 @@ def test_arch_values_are_plain_numbers(toy: Path):
 
 def test_a_directory_without_a_manifest_is_a_partial_install(tmp_path: Path):
     with pytest.raises(errors.PartialInstall, match="no finished install"):
+        open_install(tmp_path)
+    with pytest.raises(errors.PartialInstall, match=r"there is no directory .*nowhere\.gturbo"):
         open_install(tmp_path / "nowhere.gturbo")
 
 

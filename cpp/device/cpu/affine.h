@@ -20,7 +20,7 @@
 
 #include "device/cpu/execute.h"
 #include "device/cpu/lanes.h"
-#include "device/cpu/operands.h"
+#include "device/operands.h"
 
 namespace mference::cpu {
 

@@ -7,9 +7,10 @@
 #include <cstring>
 #include <limits>
 
+#include "device/check.h"
 #include "device/cpu/execute.h"
 #include "device/cpu/lanes.h"
-#include "device/cpu/operands.h"
+#include "device/operands.h"
 
 namespace mference::cpu {
 
@@ -23,9 +24,6 @@ struct Cache {
 };
 
 Cache open_cache(const KvCache& cache, const char* field) {
-  require(cache.capacity > 0 && cache.heads > 0, field, "the cache is empty");
-  require(cache.dim > 0 && cache.dim % 16 == 0 && cache.dim <= AttentionTile::kMaxDim, field,
-          "the head dimension must be a multiple of 16 up to 1024");
   const size_t count = size_t(cache.capacity) * cache.heads * cache.dim;
   Cache open{};
   if (cache.type == KvType::kFloat16) {
@@ -39,11 +37,6 @@ Cache open_cache(const KvCache& cache, const char* field) {
   }
   open.row = size_t(cache.heads) * cache.dim * open.element;
   return open;
-}
-
-void check_positions(int position, int rows, const char* field) {
-  require(position >= 0 && rows >= 0 && position <= std::numeric_limits<int>::max() - rows, field,
-          "the positions do not fit an int");
 }
 
 void rotate(float* x, int dim, int rotated, const float* rope) {
@@ -66,12 +59,6 @@ class Attend {
         context_(context),
         lanes_(lane_kernels(context.options.isa)),
         cache_(open_cache(op.cache, "Attention.cache")) {
-    require(op.heads > 0 && op.heads % op.cache.heads == 0, "Attention",
-            "the query heads must be a multiple of the cache's heads");
-    require(op.window >= 0, "Attention", "the window is negative");
-    check_positions(op.position, op.rows, "Attention");
-    require(op.position + op.rows - first_position(0) <= op.cache.capacity, "Attention.cache",
-            "the ring is shorter than the positions that the rows may see");
     shared_ = op.heads / op.cache.heads;
     require(shared_ <= AttentionTile::kQueries, "Attention",
             "too many query heads for one KV head");
@@ -90,10 +77,6 @@ class Attend {
   }
 
  private:
-  int first_position(int row) const {
-    return op_.window > 0 ? std::max(0, op_.position + row + 1 - op_.window) : 0;
-  }
-
   AttentionTile tile(int head, int row, int rows) const {
     AttentionTile t;
     t.count = rows * shared_;
@@ -108,7 +91,7 @@ class Attend {
     for (int i = 0; i < t.count; ++i) {
       const int r = row + i / shared_;
       t.query[i] = q_ + element(r, head * shared_ + i % shared_);
-      t.first[i] = first_position(r);
+      t.first[i] = first_position(op_, r);
       t.last[i] = op_.position + r + 1;
     }
     return t;
@@ -126,7 +109,7 @@ class Attend {
   // Few rows: every block of positions of every KV head is a task, then every head merges.
   void run_blocks() {
     constexpr int kBlock = AttentionTile::kBlock;
-    const int begin = first_position(0);
+    const int begin = first_position(op_, 0);
     const int end = op_.position + op_.rows;
     const int first_block = begin / kBlock;
     const int blocks = (end + kBlock - 1) / kBlock - first_block;
@@ -162,7 +145,7 @@ class Attend {
     const size_t floats_per_task = 2 * size_t(AttentionTile::kQueries) * op_.cache.dim;
     float* memory = reinterpret_cast<float*>(
         context_.partials.reserve(size_t(heads) * tiles * floats_per_task * sizeof(float)));
-    const size_t span = op_.position + op_.rows - first_position(0);
+    const size_t span = op_.position + op_.rows - first_position(op_, 0);
     const size_t tile_bytes = span * op_.cache.dim * AttentionTile::kQueries;
     context_.pool.run(heads * tiles, tile_bytes, [&](int task) {
       const int row = task / heads * rows_per_tile_;
@@ -206,10 +189,6 @@ void execute(const QkvEpilogue& op, Context& context) {
   const int dim = op.cache.dim;
   const size_t rows = op.rows;
   const size_t kv_width = size_t(op.cache.heads) * dim;
-  check_positions(op.position, op.rows, "QkvEpilogue");
-  require(op.rows <= op.cache.capacity, "QkvEpilogue.cache", "the ring is shorter than the rows");
-  require(op.rotated >= 0 && op.rotated <= dim / 2, "QkvEpilogue.rope",
-          "more rotated pairs than the head has");
   float* q = floats(op.q, rows * op.heads * dim, "QkvEpilogue.q");
   const float* k = floats(op.k, rows * kv_width, "QkvEpilogue.k");
   const float* v = floats(op.v, rows * kv_width, "QkvEpilogue.v");

@@ -80,7 +80,8 @@ class CpuDevice final : public Device {
     if (size >= kLargeBuffer) return std::make_unique<LargeBuffer>(size, alignment);
     return std::make_unique<OwnedBuffer>(size, alignment);
   }
-  std::unique_ptr<Buffer> wrap(std::byte* data, size_t size) override {
+  std::unique_ptr<Buffer> wrap(std::byte* data, size_t size,
+                               std::span<const Range> /*spans*/) override {
     return std::make_unique<WrappedBuffer>(data, size);
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }

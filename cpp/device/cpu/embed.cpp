@@ -3,7 +3,7 @@
 #include "base/errors.h"
 #include "base/numeric.h"
 #include "device/cpu/execute.h"
-#include "device/cpu/operands.h"
+#include "device/operands.h"
 
 namespace mference::cpu {
 

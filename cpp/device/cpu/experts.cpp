@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "device/check.h"
 #include "device/cpu/affine.h"
 #include "device/cpu/execute.h"
 
@@ -46,12 +47,6 @@ void gated(const Context& context, Activation activation, const Matrix& gate, co
   });
 }
 
-void check_expert(const Matrix& gate, const Matrix& up, const Matrix& down, const char* field) {
-  require(gate.rows == up.rows && gate.cols == up.cols, field, "gate and up differ in shape");
-  require(down.cols == gate.rows && down.rows == gate.cols, field,
-          "down is not the transpose of gate in shape");
-}
-
 struct Expert {
   Matrix gate, up, down;
   int first = 0;  // of its pairs, in the operation's list
@@ -60,39 +55,17 @@ struct Expert {
 };
 
 Matrix part(const View& blob, const ExpertShape::Part& part, int rows, int cols) {
-  constexpr const char* kField = "RoutedExperts.experts";
-  require(part.group > 0, kField, "the group is not positive");
-  const size_t codes = size_t(rows) * cols * part.bits / 8;
-  const size_t groups = size_t(rows) * (cols / part.group) * sizeof(uint16_t);
-  const auto fits = [&](size_t offset, size_t size) {
-    return size <= blob.size && offset <= blob.size - size;
-  };
-  require(fits(part.weight, codes) && fits(part.scales, groups) && fits(part.biases, groups),
-          kField, "a part leaves the expert's blob");
-  Affine affine;
-  affine.weight = blob.at(part.weight, codes);
-  affine.scales = blob.at(part.scales, groups);
-  affine.biases = blob.at(part.biases, groups);
-  affine.rows = rows;
-  affine.cols = cols;
-  affine.bits = part.bits;
-  affine.group = part.group;
-  return matrix(affine, kField);
+  return matrix(expert_matrix(blob, part, rows, cols), "RoutedExperts.experts");
 }
 
 class Routed {
  public:
   Routed(const RoutedExperts& op, Context& context) : op_(op), context_(context) {
     const ExpertShape& shape = op.shape;
-    require(shape.hidden > 0 && shape.width > 0 && op.k > 0, "RoutedExperts", "the shape is empty");
-    require(op.count >= 0 && op.count <= RoutedExperts::kMaxTile, "RoutedExperts.count",
-            "a tile holds at most eight experts");
-    require(op.rows > 0, "RoutedExperts.rows", "there are no rows");
     rows_ = op.rows;
     x_ = floats(op.x, size_t(rows_) * shape.hidden, "RoutedExperts.x");
-    const int listed = static_cast<int>(op.pairs.size / sizeof(int32_t));
     pairs_ = integers(op.pairs, 0, "RoutedExperts.pairs");
-    for (int e = 0; e < op.count; ++e) add(op.experts[e], listed);
+    for (int e = 0; e < op.count; ++e) add(op.experts[e]);
     h_ = floats(op.scratch, tile_pairs_.size() * shape.width, "RoutedExperts.scratch");
     const size_t pairs = size_t(rows_) * op.k;
     if (op.accumulate) weights_ = floats(op.weights, pairs, "RoutedExperts.weights");
@@ -107,9 +80,7 @@ class Routed {
   }
 
  private:
-  void add(const RoutedExpert& routed, int listed) {
-    require(routed.first >= 0 && routed.first <= routed.last && routed.last <= listed,
-            "RoutedExperts.experts", "an expert's pairs leave the list of pairs");
+  void add(const RoutedExpert& routed) {
     const ExpertShape& s = op_.shape;
     Expert expert;
     expert.gate = part(routed.blob, s.gate, s.width, s.hidden);
@@ -225,7 +196,6 @@ void execute(const SharedExpert& op, Context& context) {
   const Matrix gate = matrix(op.gate, "SharedExpert.gate");
   const Matrix up = matrix(op.up, "SharedExpert.up");
   const Matrix down = matrix(op.down, "SharedExpert.down");
-  check_expert(gate, up, down, "SharedExpert");
   const size_t rows = op.rows;
   const float* x = floats(op.x, rows * gate.cols, "SharedExpert.x");
   float* h = floats(op.scratch, rows * gate.rows, "SharedExpert.scratch");

@@ -113,8 +113,6 @@ void execute(const HeadLogits& op, Context& context) {
 
 void execute(const TopCandidates& op, Context& context) {
   const int vocabulary = op.vocabulary, count = op.count;
-  require(vocabulary > 0 && count > 0 && count <= vocabulary, "TopCandidates.count",
-          "more candidates than logits");
   const float* logits = floats(op.logits, vocabulary, "TopCandidates.logits");
   int32_t* ids = integers(op.ids, count, "TopCandidates.ids");
   float* values = floats(op.values, count, "TopCandidates.values");

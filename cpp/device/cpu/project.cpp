@@ -21,9 +21,6 @@ void execute(const NormQkv& op, Context& context) {
                    size_t(op.v.rows)};
   }
   const int cols = op.q.cols;
-  for (const Product& p : {products[1], products[count - 1]}) {
-    require(p.matrix.cols == cols, "NormQkv", "q, k and v differ in columns");
-  }
   const float* x = floats(op.x, rows * cols, "NormQkv.x");
   const uint16_t* norm = halves(op.norm, cols, "NormQkv.norm");
   float* normed = reinterpret_cast<float*>(context.partials.reserve(rows * cols * sizeof(float)));

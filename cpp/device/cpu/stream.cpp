@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "base/start_thread.h"
+#include "base/stopwatch.h"
+#include "device/check.h"
 
 namespace mference::cpu {
 
@@ -85,9 +87,20 @@ void CpuStream::perform(const Command& command) {
   std::visit(Overload{
                  [&](const Operation& operation) {
                    if (failed()) return;
-                   std::visit([&](const auto& op) { execute(op, context_); }, operation);
+                   std::visit(
+                       [&](const auto& op) {
+                         mference::check(op);
+                         execute(op, context_);
+                       },
+                       operation);
                  },
-                 [](const Wait& wait) { wait.event->wait(wait.value); },
+                 [&](const Wait& wait) {
+                   Stopwatch watch;
+                   wait.event->wait(wait.value);
+                   uint64_t stood = 0;
+                   watch.lap(stood);
+                   stalled_.fetch_add(stood);
+                 },
                  [](const Signal& signal) { signal.event->signal(signal.value); },
              },
              command);

@@ -39,6 +39,7 @@ class CpuStream final : public Stream {
   void synchronize() override;
   void check() override;
   void abort(std::exception_ptr error) override;
+  uint64_t stalled_nanoseconds() const override { return stalled_.load(); }
 
  private:
   struct Wait {
@@ -62,6 +63,7 @@ class CpuStream final : public Stream {
   std::condition_variable work_ready_;
   std::condition_variable idle_;
   std::deque<Command> queue_;
+  std::atomic<uint64_t> stalled_{0};
   std::atomic<size_t> queued_{0};  // lets the worker spin without taking the lock
   bool running_ = false;
   bool stop_ = false;

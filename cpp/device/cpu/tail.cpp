@@ -5,7 +5,7 @@
 #include "base/numeric.h"
 #include "device/cpu/execute.h"
 #include "device/cpu/lanes.h"
-#include "device/cpu/operands.h"
+#include "device/operands.h"
 
 namespace mference::cpu {
 
@@ -28,7 +28,6 @@ void combine(const float* routed, const int32_t* ids, const float* weights, int 
 }  // namespace
 
 void execute(const LayerTail& op, Context& context) {
-  require(op.hidden > 0 && op.parts >= 0, "LayerTail", "the shape is empty");
   const size_t rows = op.rows, hidden = op.hidden, parts = op.parts;
   float* x = floats(op.x, rows * hidden, "LayerTail.x");
   const float* shared = floats(op.shared, rows * hidden, "LayerTail.shared");

@@ -1,12 +1,13 @@
 """JSON as the chat side reads it: bounded nesting, no NaN."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 from mference.errors import ConfigError
-from mference.jsontext import refuse_constant
+from mference.jsontext import is_unicode, refuse_constant
 
 MAX_DEPTH = 64
 FILE_CAP = 64 << 20
@@ -14,6 +15,7 @@ FILE_CAP = 64 << 20
 Json = Any  # what `json.loads` returns
 
 _BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def depth(text: str) -> int:
@@ -33,12 +35,29 @@ def decode(text: str) -> Json:
     """Decode one JSON value.
 
     Raises:
-        ValueError: not JSON, nested deeper than 64 levels, NaN or an infinity, or an integer of
-            thousands of digits.
+        ValueError: not JSON, nested deeper than 64 levels, NaN or an infinity, a number that no
+            double comes near, an integer of thousands of digits, or half of a surrogate pair.
     """
     if depth(text) > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-    return json.loads(text, parse_constant=refuse_constant)
+    value = json.loads(text, parse_constant=refuse_constant, parse_float=_real, parse_int=_whole)
+    if _SURROGATE.search(text) and not is_unicode(json.dumps(value, ensure_ascii=False)):
+        raise ValueError("a text holds one half of a surrogate pair; remove it")
+    return value
+
+
+def _real(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits:.40} is larger than any double")
+    return value
+
+
+def _whole(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:
+        raise ValueError(f"a number of {len(digits):,} digits") from None
 
 
 def read_file(path: str | Path, kind: str) -> Json:

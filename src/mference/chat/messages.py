@@ -104,7 +104,7 @@ def _message(value: object, where: str) -> Message:
     content = value.get("content")
     if content is None:
         if not calls:
-            raise InvalidMessagesError(f"{where}.content: missing; a {role} message needs text")
+            raise InvalidMessagesError(f"{where}.content: missing; the role {role} needs text")
     elif not (role == "tool" and isinstance(content, Mapping)):
         content = _text(content, f"{where}.content")
     reasoning = value.get("reasoning_content")

@@ -95,7 +95,7 @@ def load_template(directory: str | Path) -> ChatTemplate | None:
         if text_file.is_file():
             return ChatTemplate(text_file.read_text("utf-8"), text_file.name)
         holder = json.loads(json_file.read_bytes()) if json_file.is_file() else None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(
             f"the chat template in {folder} cannot be read: {error}; install the model again"
         ) from error

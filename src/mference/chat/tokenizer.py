@@ -126,7 +126,7 @@ def read_config(directory: Path) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {error}; install the model again") from error
     if not isinstance(value, dict):
         raise StoreError(f"{path} is not a JSON object; install the model again")

@@ -12,7 +12,7 @@ import typer
 from mference.cli.chat import chat
 from mference.cli.demo import demo
 from mference.cli.doctor import doctor
-from mference.cli.exits import guarded, prepare_streams
+from mference.cli.exits import INTERRUPTED, fail, guarded, prepare_streams
 from mference.cli.families import families
 from mference.cli.generate import generate
 from mference.cli.install import install
@@ -46,4 +46,7 @@ def _options(
 def main() -> None:
     """Run the command line and exit with its code."""
     prepare_streams()
-    sys.exit(guarded(app)(standalone_mode=False))
+    code = guarded(app)(standalone_mode=False)
+    if code == INTERRUPTED:  # typer makes a code of Ctrl-C outside of a command
+        fail(KeyboardInterrupt(), INTERRUPTED)
+    sys.exit(code)

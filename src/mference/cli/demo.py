@@ -7,6 +7,7 @@ import typer
 from mference import demo as embedded
 from mference.cli.chat import CHUNK, converse
 from mference.cli.conversation import Conversation
+from mference.cli.options import require_unicode
 from mference.cli.output import (
     byte_progress,
     note,
@@ -50,6 +51,7 @@ def demo(
     """
     if once is not None and tour:
         raise ConfigError("give one of --once TEXT and --tour")
+    require_unicode("--once", once or "")
     with byte_progress() as update:
         install = embedded.installed(lambda p: update(p.phase, p.done, p.total))
     loaded = assemble(

@@ -69,6 +69,7 @@ def doctor(
             raise ConfigError("--self-test goes with --json alone: it runs the embedded model")
         _test(as_json=as_json)
         return
+    options.check_context(max_context)
     install = None
     if model is not None and model not in ENTRIES:
         if not Path(model).exists():

@@ -45,7 +45,14 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
         except BrokenPipeError:
             _abandon_output()
             fail(BrokenPipeError("the output was closed before the answer was complete"), FAILURE)
+        except MemoryError:
+            fail(
+                MemoryError("not enough memory; close other programs, or raise this one's limit"),
+                FAILURE,
+            )
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and error.filename is None:
+                fail(OSError("the current folder no longer exists; change to another"), FAILURE)
             if error.filename is None:
                 _abandon_output()
             where = error.filename or "the output cannot be written"
@@ -80,10 +87,15 @@ def fail(error: BaseException, code: int) -> NoReturn:
     Raises:
         SystemExit: always.
     """
-    print(f"mference: {str(error) or 'interrupted'}", file=sys.stderr)
+    print(f"mference: {_one_line(str(error)) or 'interrupted'}", file=sys.stderr)
     for advice in getattr(error, "__notes__", ()):
-        print(advice, file=sys.stderr)
+        print(_one_line(advice), file=sys.stderr)
     sys.exit(code)
+
+
+def _one_line(text: str) -> str:
+    """The text with line ends, and what else a terminal might act on, written as escapes."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _usage(error: Exception) -> Exception:

@@ -56,7 +56,8 @@ def install(
         typer.Option(metavar="URL", help="The Hugging Face hub to use, instead of HF_ENDPOINT."),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what is there, once the new one is done.")
+        bool,
+        typer.Option("--overwrite", help="Replace the install there, once the new one is done."),
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an interrupted install.")

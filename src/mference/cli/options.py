@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import typer
 
 from mference.chat.format import ChatFormat
 from mference.cli.output import note, print_footer, print_phases
+from mference.devices import Device
 from mference.engine import CHUNKS, Advice, check_sizes
 from mference.errors import ConfigError
 from mference.jsontext import is_unicode
@@ -58,7 +60,7 @@ MaxContext = Annotated[
     int, typer.Option(metavar="N", parser=_whole, help="Tokens of prompt and answer together.")
 ]
 AllowUnpinned = Annotated[
-    bool, typer.Option("--allow-unpinned", help="Also run models that match no pinned checkpoint.")
+    bool, typer.Option("--allow-unpinned", help="Take what matches no pinned checkpoint, too.")
 ]
 
 # What the checks of the Python API call these flags.
@@ -104,6 +106,14 @@ class GenerationOptions:
         list[str] | None,
         typer.Option(metavar="TEXT", help="End the answer before this text; may be repeated."),
     ] = None
+    device: Annotated[
+        Device,
+        typer.Option(
+            metavar="|".join(get_args(Device)),
+            parser=_word(*get_args(Device)),
+            help="What computes; auto is a Mac's GPU where there is one.",
+        ),
+    ] = "auto"
     expert_cache_slots: Annotated[
         str,
         typer.Option(
@@ -163,16 +173,13 @@ class GenerationOptions:
             require_unicode("--stop", text)
         parse_slots(self.expert_cache_slots)
         parse_chunk(self.prefill_chunk)
-        if self.trace is not None and not self.trace.absolute().parent.is_dir():
-            raise ConfigError(f"--trace {self.trace}: there is no such folder")
-        try:
+        if self.trace is not None:
+            _check_place(self.trace)
+        with _flags_named():
             if self.memory is not None:
                 parse_bytes(self.memory)
             GenerationConfig(**self.settings)
             check_sizes(self.max_context, self.threads)
-        except ConfigError as error:
-            message = _NAMES.sub(lambda name: _FLAGS[name[0]], str(error))
-            raise ConfigError(message) from None
 
     @property
     def settings(self) -> Settings:
@@ -201,6 +208,7 @@ class GenerationOptions:
         return assemble(
             install,
             form,
+            device=self.device,
             slots=parse_slots(self.expert_cache_slots),
             context=self.max_context,
             prefill_chunk=parse_chunk(self.prefill_chunk) or auto_chunk,
@@ -255,6 +263,26 @@ def with_generation_options(command: Callable[..., None]) -> Callable[..., None]
     return run
 
 
+@contextmanager
+def _flags_named() -> Iterator[None]:
+    """Errors of what runs inside name the flags instead of the Python API's arguments."""
+    try:
+        yield
+    except ConfigError as error:
+        message = _NAMES.sub(lambda name: _FLAGS[name[0]], str(error))
+        raise ConfigError(message) from None
+
+
+def check_context(tokens: int) -> None:
+    """Check --max-context where no model is loaded.
+
+    Raises:
+        ConfigError: it is outside its range.
+    """
+    with _flags_named():
+        check_sizes(tokens, 0)
+
+
 def require_unicode(flag: str, text: str) -> None:
     """Check a text of the command line.
 
@@ -263,6 +291,17 @@ def require_unicode(flag: str, text: str) -> None:
     """
     if not is_unicode(text):
         raise ConfigError(f"{flag}: not UTF-8; give it as UTF-8 text")
+
+
+def _check_place(trace: Path) -> None:
+    """Check that a trace can be written there before it is made."""
+    if trace.is_dir():
+        raise ConfigError(f"--trace {trace}: this is a folder; name a file in it")
+    folder = trace.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"--trace {trace}: there is no such folder")
+    if not os.access(trace if trace.exists() else folder, os.W_OK):
+        raise ConfigError(f"--trace {trace}: you may not write there; name another file")
 
 
 def parse_slots(text: str) -> Slots:

@@ -3,10 +3,13 @@
 import os
 import platform
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from mference import _core
+from mference.devices import built_devices, open_device
+from mference.errors import DeviceError
 from mference.memory import available_memory, memory_limit, total_memory
 
 
@@ -39,13 +42,21 @@ def inspect_machine(place: Path) -> Machine:
         processor=_processor(),
         cores=_cores(),
         isas=tuple(_core.cpu_isas()),
-        devices=(_core.cpu_device().name,),
+        devices=tuple(_device_names()),
         memory=total_memory(),
         memory_available=available_memory(),
         memory_limit=memory_limit(),
         disk_path=str(place),
         disk_free=shutil.disk_usage(place).free,
     )
+
+
+def _device_names() -> Iterator[str]:
+    for name in built_devices():
+        try:
+            yield open_device(name)[1].name
+        except DeviceError as error:
+            yield f"no {name}: {error}"
 
 
 def _existing(place: Path) -> Path:

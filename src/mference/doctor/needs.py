@@ -9,6 +9,8 @@ from mference.doctor.speed import SpeedForecast, cached_share, forecast_speed
 from mference.engine import DEMO_SLOTS
 from mference.errors import DeviceError
 from mference.families import FAMILIES, Arch, Footprint, PinnedEntry
+from mference.installer.plan import MAX_CHUNK
+from mference.installer.space import required_space
 from mference.memory import (
     MemoryForecast,
     choose_slots,
@@ -87,8 +89,9 @@ def need_of_entry(
     footprint = footprint_of(entry.arch)
     total = entry.installed_bytes
     lacking = ""
-    if total and (wanted := total + entry.reserve_bytes) > machine.disk_free:
-        lacking = f"needs {size(wanted)} of disk with a reserve, {size(machine.disk_free)} free"
+    wanted = required_space(total, 0, MAX_CHUNK, entry.reserve_bytes) if total else 0
+    if wanted > machine.disk_free:
+        lacking = f"needs {size(wanted)} of disk to install, {size(machine.disk_free)} free"
     choices = _choices(entry.arch, footprint, machine, compute, disk, context)
     auto = _auto(entry.arch, footprint, machine, context, embedded=entry.embedded)
     return Need(

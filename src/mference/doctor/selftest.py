@@ -1,7 +1,7 @@
 """The self-test: the embedded model's greedy tokens, on every device and instruction set."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from mference import _core
 from mference.chat.format import ChatFormat
+from mference.devices import DeviceName, built_devices
 from mference.engine import DEMO_SLOTS, build_core
 from mference.installer import install
 from mference.store import Install, open_install
@@ -69,29 +70,39 @@ def self_test(
         install(output=target, entry="demo")
         opened = open_install(target)
         text = ChatFormat.load(opened.tokenizer_dir)
-        for isa in _core.cpu_isas():
-            verdict = _examine(opened, text, isa, chosen)
+        for device, isa in _ways():
+            verdict = _examine(opened, text, device, isa, chosen)
             verdicts.append(verdict)
             if told:
                 told(verdict)
     return verdicts
 
 
-def _examine(opened: Install, text: ChatFormat, isa: str, cases: Sequence[Golden]) -> Verdict:
-    core = build_core(opened, slots=DEMO_SLOTS, isa=isa)
+def _ways() -> Iterator[tuple[DeviceName, str]]:
+    """Every device of this build, and on the CPU every instruction set."""
+    for device in built_devices():
+        for isa in _core.cpu_isas() if device == "cpu" else ["auto"]:
+            yield device, isa
+
+
+def _examine(
+    opened: Install, text: ChatFormat, device: DeviceName, isa: str, cases: Sequence[Golden]
+) -> Verdict:
+    name = f"cpu {isa}" if device == "cpu" else device
+    core = build_core(opened, device=device, slots=DEMO_SLOTS, isa=isa)
     compared = 0
     for case in cases:
         prompt = text.prompt_ids(case.messages, case.tools)
         if difference := _difference(prompt, case.prompt):
-            return Verdict(f"cpu {isa}", compared, f"the prompt of '{case.name}': {difference}")
+            return Verdict(name, compared, f"the prompt of '{case.name}': {difference}")
         core.rewind(0)
         answer = [core.greedy(prompt)]
         while len(answer) < len(case.answer):
             answer.append(core.greedy([answer[-1]]))
         compared += len(answer)
         if difference := _difference(answer, case.answer):
-            return Verdict(f"cpu {isa}", compared, f"the answer to '{case.name}': {difference}")
-    return Verdict(f"cpu {isa}", compared, "")
+            return Verdict(name, compared, f"the answer to '{case.name}': {difference}")
+    return Verdict(name, compared, "")
 
 
 def _difference(found: Sequence[int], expected: Sequence[int]) -> str:

@@ -79,7 +79,8 @@ def install(
     `source` is a folder or an http(s) address. None stands for the entry's own source: the
     checkpoint in the package for `demo`, else its repository on the Hugging Face hub, or on the
     mirror that `base_url` or `HF_ENDPOINT` names. `output` is the directory to create, by default
-    `default_output`. `overwrite` replaces an existing install at the end, in one step.
+    `default_output`. `overwrite` replaces an existing install at the end, in one step; a directory
+    that holds something else is refused.
 
     `resume` continues an interrupted install: what was copied is digested again, only what is
     missing or damaged is read from the source, and the result is that of an uninterrupted install.

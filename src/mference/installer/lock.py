@@ -47,12 +47,13 @@ class InstallLock:
     def verify(self) -> None:
         """Check that the path still names the file that is locked. Raises `UnsafePath`."""
         held = os.fstat(self._descriptor)
+        if not stat.S_ISREG(held.st_mode):
+            raise UnsafePath(f"{self._path} is not a regular file. Remove it.")
         try:
             there = self._path.lstat()
         except FileNotFoundError:
             raise UnsafePath(f"{self._path} was removed while it was locked") from None
-        same = (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
-        if not same or not stat.S_ISREG(held.st_mode):
+        if (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino):
             raise UnsafePath(f"{self._path} was replaced while it was being locked")
 
     def close(self) -> None:

@@ -68,15 +68,24 @@ def prepared_paths(output: str | Path) -> InstallPaths:
     final = sibling_paths(output).final
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        return InstallPaths(final.parent.resolve(strict=True) / final.name)
+        return _resolved(final)
     except OSError as exc:
         raise InstallError(f"cannot create the directory {final.parent}: {exc.strerror}") from exc
 
 
 def planned_paths(output: str | Path) -> InstallPaths:
     """As `prepared_paths`, for a look only: nothing is created. Raises `InstallError`."""
-    final = sibling_paths(output).final
-    return InstallPaths(final.parent.resolve() / final.name)
+    return _resolved(sibling_paths(output).final)
+
+
+def _resolved(final: Path) -> InstallPaths:
+    try:
+        place = final.parent.resolve() / final.name
+    except RuntimeError:  # up to Python 3.12
+        raise InstallError(f"{final.parent} is a symlink that leads to itself") from None
+    if not is_unicode(str(place)):
+        raise InstallError(f"'{place}' is not UTF-8; choose an output whose whole path is")
+    return InstallPaths(place)
 
 
 def default_output(name: str) -> Path:

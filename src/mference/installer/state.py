@@ -13,6 +13,7 @@ from mference.errors import (
 )
 from mference.installer.lock import InstallLock
 from mference.installer.paths import InstallPaths, prepared_paths
+from mference.store.directory import EXPERTS, MANIFEST, RECEIPT, WEIGHTS
 
 HOW_TO_RESUME = (
     "Continue it with the same command and --resume, or install(..., resume=True) in Python."
@@ -42,14 +43,16 @@ def check_kinds(paths: InstallPaths) -> None:
 def check_start(paths: InstallPaths, *, overwrite: bool = False, resume: bool = False) -> None:
     """Check, before any byte of the source is asked for, that an install may start.
 
-    Raises `UnsafePath`; `InstallError` if the final directory exists without `overwrite`; and
-    `StateCorrupt`, `StateMissing` or `StateIncompatible` if saved state and `resume` do not fit.
+    Raises `UnsafePath`, also for an old directory that is no install; `InstallError` if the final
+    directory exists without `overwrite`; and `StateCorrupt`, `StateMissing` or `StateIncompatible`
+    if saved state and `resume` do not fit.
     """
     check_kinds(paths)
     if paths.final.exists() and not overwrite:
         raise InstallError(
             f"{paths.final} exists already. Choose another output, or overwrite it (--overwrite)."
         )
+    _check_replaceable(paths.final)
     partial, checkpoint = paths.partial.exists(), paths.checkpoint.exists()
     if partial != checkpoint:
         found, lost = (
@@ -62,6 +65,19 @@ def check_start(paths: InstallPaths, *, overwrite: bool = False, resume: bool = 
         raise StateIncompatible(
             f"an unfinished install of {paths.final} is saved in {paths.partial.name} and must be "
             f"dealt with first. {HOW_TO_RESUME} {HOW_TO_DISCARD}"
+        )
+
+
+def _check_replaceable(final: Path) -> None:
+    """Check that an old directory is an install, whole or damaged, or empty. Raises `UnsafePath`.
+
+    Replacing removes it with everything in it.
+    """
+    names = {path.name for path in final.iterdir()} if final.exists() else set()
+    if names and names.isdisjoint((MANIFEST, RECEIPT, WEIGHTS, EXPERTS)):
+        raise UnsafePath(
+            f"{final} is not empty and no install, so it is not overwritten. Choose another "
+            "output, or move it away."
         )
 
 

@@ -8,6 +8,7 @@ from mference.errors import ConfigError, DeviceError, MferenceError
 from mference.families import Arch, Footprint
 from mference.memory.forecast import forecast_memory
 from mference.memory.slots import RUNGS, Slots, auto_slots
+from mference.memory.system import total_memory
 from mference.report import size
 from mference.store.directory import page_rounded
 
@@ -54,6 +55,7 @@ def choose_slots(
     available: int,
     budget: int | None = None,
     default: int | None = None,
+    device: str = "cpu",
 ) -> int | Literal["resident"]:
     """The slots of a model that is about to be loaded, once its memory is known to suffice.
 
@@ -67,6 +69,7 @@ def choose_slots(
         budget: most bytes of the process's own memory, as `MemoryForecast.own` counts them;
             `auto` then takes the most slots that keep within it.
         default: slots that `auto` takes without a budget, instead of those of `auto_slots`.
+        device: what will compute; `auto` has a rule for each.
 
     Raises:
         ConfigError: the budget does not suffice; says how much would.
@@ -98,9 +101,9 @@ def choose_slots(
     choices = rungs(arch)
     if budget is None:
         choice = default or auto_slots(
-            "cpu",
+            device,
             arch.family,
-            available,
+            total_memory() if device == "metal" else available,
             layers=footprint.expert_layers,
             experts=arch.integer("numExperts"),
             stride=page_rounded(footprint.expert_bytes),

@@ -1,6 +1,6 @@
 """Settings of one generation."""
 
-import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ from mference.errors import ConfigError
 
 MAX_TOP_K = 256
 SEEDS = 1 << 64
+_MOST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -91,4 +92,5 @@ def _is_int(value: object) -> bool:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # A whole number can be larger than any float, and comparing it is exact.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST

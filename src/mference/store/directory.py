@@ -1,6 +1,7 @@
 """The names, the page size and the size caps of a `.gturbo` directory."""
 
 import os
+import stat
 import sys
 from collections.abc import Callable
 from hashlib import sha256
@@ -70,6 +71,9 @@ def read_capped(path: Path, cap: int, too_large: Callable[[str], Exception]) -> 
     `too_large` makes above the cap.
     """
     try:
+        # Opening a pipe would wait for someone to write.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise FileNotFoundError
         with path.open("rb") as file:
             data = file.read(cap + 1)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):

@@ -13,9 +13,11 @@ from mference.errors import (
     MissingFile,
     PartialInstall,
     ReceiptInvalid,
+    StoreError,
     UnpinnedModel,
 )
 from mference.families import PinnedEntry, entry_by_model_id, source_rules
+from mference.jsontext import is_unicode
 from mference.store.directory import (
     EXPERTS,
     LAYOUT,
@@ -140,10 +142,21 @@ def open_install(
 
 
 def read_manifest_bytes(directory: Path, cap: int = MANIFEST_CAP) -> bytes:
-    """The bytes of `manifest.json`. Raises `PartialInstall` if absent, `ManifestError` if huge."""
+    """The bytes of `manifest.json`.
+
+    Raises `PartialInstall` if it or the directory is absent, `ManifestError` if huge, `StoreError`
+    for a path that is not UTF-8 (the tokenizer's library and the core take no other).
+    """
+    if "\0" in str(directory) or not is_unicode(str(directory)):
+        raise StoreError(f"{str(directory)!r}: this path is not UTF-8 text; rename it")
     try:
         return read_capped(directory / MANIFEST, cap, ManifestError)
     except MissingFile:
+        if not directory.exists():
+            raise PartialInstall(
+                f"there is no directory {directory}. Check the path, or install a model there: "
+                f"'mference install --output {directory}' (see --help)."
+            ) from None
         raise PartialInstall(
             f"{directory} has no {MANIFEST}: it is no finished install. Check the path, or "
             "install the model there."

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mference.errors import LayoutError, ManifestError, ReceiptInvalid, StoreError
+from mference.jsontext import is_unicode
 from mference.store.directory import (
     EXPERTS,
     LAYOUT,
@@ -16,6 +17,7 @@ from mference.store.directory import (
     TOKENIZER,
     VERIFIER_CAP,
     read_capped,
+    standardized,
 )
 from mference.store.integrity import check_hash, check_layout, check_placement
 from mference.store.layout import decode_layout
@@ -58,6 +60,8 @@ def verify_install(
     `ManifestError`, `LayoutError`, `MissingFile`, `IntegrityError`.
     """
     directory = Path(path)
+    if not is_unicode(place := standardized(directory)):
+        raise StoreError(f"{place!r}: a receipt cannot name a path that is not UTF-8; rename it")
     data = read_manifest_bytes(directory, VERIFIER_CAP)
     manifest = decode_manifest(data, cap=VERIFIER_CAP)
     _check_structure(directory, manifest)

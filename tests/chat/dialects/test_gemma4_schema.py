@@ -108,3 +108,18 @@ def test_parameters_are_an_object_even_when_the_schema_does_not_say_so():
     (tool,) = declarable([Tool("f", "", {"title": "x"})])
     assert tool.parameters == {"title": "x", "type": "object"}
     assert declarable([Tool("f")])[0].parameters == {}
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"properties": ["city"]}, "'properties'"),
+        ({"properties": {"a": {"type": "object", "properties": 5}}}, "'properties'"),
+        ({"properties": {"a": {"items": {"patternProperties": "x"}}}}, "'patternProperties'"),
+        ({"properties": {"a": {"type": "object", "required": 7}}}, "'required'"),
+        ({"anyOf": [{"type": "object", "required": "city"}]}, "'required'"),
+    ],
+)
+def test_a_key_of_the_wrong_type_is_named_with_its_tool(schema, says):
+    with pytest.raises(InvalidToolsError, match=rf"tool 'f': {says}"):
+        declarable([Tool("f", "", schema)])

@@ -20,7 +20,7 @@ def declarable(tools: Sequence[Tool]) -> tuple[Tool, ...]:
     """The tools with their parameter schemas flattened.
 
     Raises:
-        InvalidToolsError: a schema is nested deeper than 64 levels or far too large.
+        InvalidToolsError: a schema is nested deeper than 64 levels, far too large, or none.
     """
     return tuple(replace(tool, parameters=_parameters(tool)) for tool in tools)
 
@@ -29,7 +29,8 @@ def flattened(schema: Mapping[str, Json]) -> dict[str, Json]:
     """A schema in which it and every schema inside it has one string `type`. Idempotent.
 
     Raises:
-        InvalidToolsError: nested deeper than 64 levels, or over 10,000 schemas in all.
+        InvalidToolsError: nested deeper than 64 levels, over 10,000 schemas in all, or a key of
+            the wrong type.
     """
     return _Flattener(schema).flatten(schema, ())
 
@@ -96,8 +97,13 @@ class _Flattener:
         """The schema's own keys, with the schemas among their values flattened."""
         for key in ("properties", "patternProperties"):
             table = own.get(key)
-            if isinstance(table, Mapping):
+            if table is not None and not isinstance(table, Mapping):
+                raise InvalidToolsError(f"'{key}' must be an object of schemas; correct it")
+            if table is not None:
                 own[key] = {n: self.flatten(s, inside, depth + 1) for n, s in table.items()}
+        required = own.get("required")
+        if required is not None and not isinstance(required, list):
+            raise InvalidToolsError("'required' must be an array of names; correct it")
         items = own.get("items")
         if isinstance(
             items, list

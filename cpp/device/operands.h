@@ -6,7 +6,7 @@
 
 #include "device/ops.h"
 
-namespace mference::cpu {
+namespace mference {
 
 // Each returns the view's first element and raises DeviceError naming `field` (for example
 // "NormQkv.x") if the view is absent, leaves its buffer, holds fewer than `count` elements, or is
@@ -37,4 +37,4 @@ struct Matrix {
 
 Matrix matrix(const Affine& affine, const char* field);
 
-}  // namespace mference::cpu
+}  // namespace mference

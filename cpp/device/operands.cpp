@@ -1,11 +1,11 @@
-#include "device/cpu/operands.h"
+#include "device/operands.h"
 
 #include <string>
 
 #include "base/errors.h"
 #include "device/device.h"
 
-namespace mference::cpu {
+namespace mference {
 
 namespace {
 
@@ -61,4 +61,4 @@ Matrix matrix(const Affine& affine, const char* field) {
   return m;
 }
 
-}  // namespace mference::cpu
+}  // namespace mference

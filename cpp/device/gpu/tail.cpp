@@ -1,0 +1,19 @@
+#include "device/gpu/context.h"
+#include "device/operands.h"
+
+namespace mference::gpu {
+
+void encode(const LayerTail& op, Context& context) {
+  require(op.hidden <= kRowThreads * kRowValues, "LayerTail.hidden",
+          "a GPU normalizes at most 8192 values");
+  require(op.parts <= kMaxParts, "LayerTail.parts", "a GPU sums at most 128 outputs of a token");
+  if (op.rows == 0) return;
+  const bool summed = op.parts == 0;
+  context.launch("layer_tail", {},
+                 {op.x, op.shared, op.routed, summed ? op.x : op.ids, summed ? op.x : op.weights,
+                  op.post_shared, op.post_routed, op.post_layer, op.layer_scalar},
+                 TailArguments{op.hidden, op.parts, op.eps},
+                 {{uint32_t(op.rows), 1, 1}, kRowThreads});
+}
+
+}  // namespace mference::gpu

@@ -1,0 +1,62 @@
+// A Metal command queue, one command buffer for each commit.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/gpu/gpu.h"
+#include "device/metal/objects.h"
+
+namespace mference::metal {
+
+class MetalQueue final : public gpu::Queue {
+ public:
+  explicit MetalQueue(id<MTLDevice> device);
+  ~MetalQueue() override;
+
+  // A queue of Metal that its residency set is added to.
+  id<MTLCommandQueue> get() const { return queue_.get(); }
+
+  void launch(const gpu::Launch& launch) override;
+  void wait(Event& event, uint64_t value) override;
+  void signal(Event& event, uint64_t value) override;
+  void commit() override;
+  void synchronize() override;
+  void check() override;
+  void abort(std::exception_ptr error) override;
+  uint64_t stalled_nanoseconds() const override { return 0; }
+
+ private:
+  // What completion handlers, which Metal calls on threads of its own, share with the queue.
+  struct State {
+    std::mutex mutex;
+    std::condition_variable idle;
+    int in_flight = 0;
+    std::exception_ptr error;
+  };
+  // What a command buffer was asked to do, for the case that it fails.
+  struct Record {
+    std::vector<std::string> labels;
+    std::vector<std::pair<Ref<id<MTLSharedEvent>>, uint64_t>> signals;
+  };
+
+  static void complete(State& state, const Record& record, id<MTLCommandBuffer> buffer);
+  bool failed() const;
+  id<MTLCommandBuffer> commands();
+  id<MTLComputeCommandEncoder> encoder();
+  void end_encoder();
+
+  Ref<id<MTLCommandQueue>> queue_;
+  Ref<id<MTLCommandBuffer>> commands_;
+  Ref<id<MTLComputeCommandEncoder>> encoder_;
+  std::shared_ptr<Record> record_;
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace mference::metal

@@ -1,0 +1,159 @@
+#include "device/metal/queue.h"
+
+#include "base/errors.h"
+#include "device/metal/buffer.h"
+#include "device/metal/event.h"
+#include "device/metal/library.h"
+
+namespace mference::metal {
+
+MetalQueue::MetalQueue(id<MTLDevice> device)
+    : queue_(Ref<id<MTLCommandQueue>>::adopt([device newCommandQueue])) {
+  if (!queue_) throw DeviceError("Metal gave no command queue");
+}
+
+MetalQueue::~MetalQueue() {
+  const Pool pool;
+  // An encoder must be ended before it is released; what was not committed never runs.
+  end_encoder();
+  std::unique_lock lock(state_->mutex);
+  state_->idle.wait(lock, [&] { return state_->in_flight == 0; });
+}
+
+bool MetalQueue::failed() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->error != nullptr;
+}
+
+id<MTLCommandBuffer> MetalQueue::commands() {
+  if (!commands_) {
+    commands_ = Ref<id<MTLCommandBuffer>>::share([queue_.get() commandBuffer]);
+    if (!commands_) throw DeviceError("Metal gave no command buffer");
+    record_ = std::make_shared<Record>();
+  }
+  return commands_.get();
+}
+
+id<MTLComputeCommandEncoder> MetalQueue::encoder() {
+  if (!encoder_) {
+    // Serial dispatch: each launch sees what the ones before it wrote.
+    encoder_ = Ref<id<MTLComputeCommandEncoder>>::share([commands() computeCommandEncoder]);
+    if (!encoder_) throw DeviceError("Metal gave no compute encoder");
+  }
+  return encoder_.get();
+}
+
+void MetalQueue::end_encoder() {
+  if (!encoder_) return;
+  [encoder_.get() endEncoding];
+  encoder_ = {};
+}
+
+void MetalQueue::launch(const gpu::Launch& launch) {
+  if (failed()) return;
+  const Pool pool;
+  // Looked up before anything is encoded, so that an error leaves no half of a launch.
+  std::array<MetalBuffer::Place, gpu::Launch::kMaxViews> places{};
+  for (int i = 0; i < launch.view_count; ++i) {
+    const View& view = launch.views[i];
+    if (view) places[i] = static_cast<const MetalBuffer&>(*view.buffer).place(view);
+  }
+  id<MTLComputeCommandEncoder> encoder = this->encoder();
+  const auto& pipeline = static_cast<const MetalPipeline&>(*launch.pipeline);
+  [encoder setComputePipelineState:pipeline.get()];
+  for (int i = 0; i < launch.view_count; ++i) {
+    if (places[i].buffer == nil) continue;
+    [encoder setBuffer:places[i].buffer offset:places[i].offset atIndex:static_cast<NSUInteger>(i)];
+  }
+  if (launch.constants_size > 0) {
+    [encoder setBytes:launch.constants
+               length:launch.constants_size
+              atIndex:static_cast<NSUInteger>(launch.view_count)];
+  }
+  if (launch.threadgroup_bytes > 0) {
+    // Metal takes lengths in units of 16 bytes.
+    [encoder setThreadgroupMemoryLength:(launch.threadgroup_bytes + 15) / 16 * 16 atIndex:0];
+  }
+  const auto& [x, y, z] = launch.groups;
+  [encoder dispatchThreadgroups:MTLSizeMake(x, y, z)
+          threadsPerThreadgroup:MTLSizeMake(launch.threads, 1, 1)];
+  record_->labels.emplace_back(launch.label);
+}
+
+void MetalQueue::wait(Event& event, uint64_t value) {
+  const Pool pool;
+  end_encoder();
+  [commands() encodeWaitForEvent:static_cast<MetalEvent&>(event).get() value:value];
+}
+
+void MetalQueue::signal(Event& event, uint64_t value) {
+  const Pool pool;
+  end_encoder();
+  id<MTLSharedEvent> shared = static_cast<MetalEvent&>(event).get();
+  [commands() encodeSignalEvent:shared value:value];
+  record_->signals.emplace_back(Ref<id<MTLSharedEvent>>::share(shared), value);
+}
+
+void MetalQueue::commit() {
+  if (!commands_) return;
+  const Pool pool;
+  end_encoder();
+  {
+    const std::lock_guard lock(state_->mutex);
+    ++state_->in_flight;
+  }
+  const auto state = state_;
+  const auto record = record_;
+  [commands_.get() addCompletedHandler:^(id<MTLCommandBuffer> buffer) {
+    complete(*state, *record, buffer);
+  }];
+  [commands_.get() commit];
+  commands_ = {};
+  record_ = nullptr;
+}
+
+void MetalQueue::complete(State& state, const Record& record, id<MTLCommandBuffer> buffer) {
+  const Pool pool;
+  std::exception_ptr error;
+  if ([buffer status] == MTLCommandBufferStatusError) {
+    std::string kernels;
+    for (const std::string& label : record.labels) kernels += (kernels.empty() ? "" : ", ") + label;
+    error = std::make_exception_ptr(DeviceError(
+        "the GPU failed while it ran " + (kernels.empty() ? std::string("no kernel") : kernels) +
+        ": " + reason([buffer error])));
+  }
+  {
+    const std::lock_guard lock(state.mutex);
+    if (error && !state.error) state.error = error;
+  }
+  // A buffer that failed may not have signalled, and somebody may be waiting.
+  if (error) {
+    for (const auto& [event, value] : record.signals) raise_event(event.get(), value);
+  }
+  {
+    const std::lock_guard lock(state.mutex);
+    --state.in_flight;
+  }
+  state.idle.notify_all();
+}
+
+void MetalQueue::synchronize() {
+  commit();
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->idle.wait(lock, [&] { return state_->in_flight == 0; });
+  }
+  check();
+}
+
+void MetalQueue::check() {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->error) std::rethrow_exception(std::exchange(state_->error, nullptr));
+}
+
+void MetalQueue::abort(std::exception_ptr error) {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->error) state_->error = std::move(error);
+}
+
+}  // namespace mference::metal

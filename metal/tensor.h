@@ -1,0 +1,61 @@
+// The product of tiles by the matrix units of Metal 4 (matmul2d), instead of simdgroup matrices.
+//
+// It compiles only where the Metal compiler has tensors (language version 4.0), and is used only if
+// the launches set kTensor, which they do on a GPU whose traits say tensor_ops. It has never been
+// compiled: the Linux checks have no tensors. Both tiles are float16, so activations beyond 65504
+// overflow here.
+#pragma once
+
+#include "common.h"
+
+#if defined(__HAVE_TENSOR__)
+#include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
+
+#include <metal_tensor>
+
+// As multiply_tile, with the tiles stored row after row.
+inline void multiply_tile_tensor(Matrix row, int bits, int group, bool words, int cols,
+                                 device const float* x, device const ushort* norm, float eps,
+                                 uint thread_index, threadgroup float* scratch,
+                                 threadgroup float* factors) {
+  using Tile = tensor<threadgroup half, dextents<int32_t, 2>, tensor_inline>;
+  threadgroup half* xs = (threadgroup half*)scratch;
+  threadgroup half* ws = xs + kTileTokens * TILE_COLUMNS;
+  Tile x_tile(xs, dextents<int32_t, 2>(TILE_COLUMNS, kTileTokens));
+  Tile w_tile(ws, dextents<int32_t, 2>(TILE_COLUMNS, kTileRows));
+  constexpr auto descriptor = mpp::tensor_ops::matmul2d_descriptor(
+      kTileTokens, kTileRows, TILE_COLUMNS, false, true, false,
+      mpp::tensor_ops::matmul2d_descriptor::mode::multiply_accumulate);
+  mpp::tensor_ops::matmul2d<descriptor, execution_simdgroups<kTileThreads / kLanes>> product;
+  auto sums = product.get_destination_cooperative_tensor<Tile, Tile, float>();
+  UNROLL
+  for (ushort i = 0; i < sums.get_capacity(); ++i) {
+    if (sums.is_valid_element(i)) sums[i] = 0.0f;
+  }
+  const int n = int(thread_index) / 2, n_column = int(thread_index) % 2 * COLUMNS;
+  const int t = int(thread_index) / 4, t_column = int(thread_index) % 4 * 8;
+  float squares = 0.0f;
+  for (int c = 0; c < cols; c += TILE_COLUMNS) {
+    half weights[COLUMNS];
+    expand(row, bits, group, words, c + n_column, weights);
+    float own[8];
+    squares += load_activations(x + c + t_column, norm + c + t_column, own);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    UNROLL
+    for (int i = 0; i < COLUMNS; ++i) ws[n * TILE_COLUMNS + n_column + i] = weights[i];
+    UNROLL
+    for (int i = 0; i < 8; ++i) xs[t * TILE_COLUMNS + t_column + i] = half(own[i]);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    product.run(x_tile, w_tile, sums);
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  UNROLL
+  for (ushort i = 0; i < sums.get_capacity(); ++i) {
+    if (!sums.is_valid_element(i)) continue;
+    const auto index = sums.get_multidimensional_index(i);  // column, row
+    scratch[index[1] * kTileRows + index[0]] = sums[i];
+  }
+  finish_factors(squares, cols, eps, thread_index, factors);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+#endif
