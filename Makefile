@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp metal -type f)
-FORMATTED = $(shell find cpp metal tests/softmetal -name '*.h' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal')
+FORMATTED = $(shell find cpp metal tests/ptx tests/softmetal -name '*.h' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal')
 BUILD_FLAGS ?=
 # Where its packages are, the Metal device is built over a software one, for the tests.
 ifneq ($(and $(shell command -v clang++-19),$(wildcard /usr/lib/gcc/*/*/include/objc/objc.h),$(wildcard /usr/include/Block.h)),)
