@@ -29,7 +29,8 @@ def compile_source(source: Path) -> str:
 def split(text: str) -> dict[str, str]:
     """The text of each kernel by itself, with the variables that it uses."""
     kernels = {}
-    head = FORWARD.sub("", DEFINITION.sub("", text))
+    text = FORWARD.sub("", text)
+    head = DEFINITION.sub("", text)
     for definition in DEFINITION.findall(text):
         entry = ENTRY.match(definition)
         if entry is None:
@@ -53,7 +54,9 @@ def main() -> None:
         common = (metal / "common.h").read_text("utf-8")
         for value in ARRAY_VALUES:
             # The constant keeps its place among the others, under another name.
-            fixed = f"constant int {ARRAY}_given [[function_constant(10)]];\n#define {ARRAY} {value}"
+            fixed = (
+                f"constant int {ARRAY}_given [[function_constant(10)]];\n#define {ARRAY} {value}"
+            )
             declared = f"constant int {ARRAY} [[function_constant(10)]];"
             if declared not in common:
                 sys.exit(f"metal/common.h does not say: {declared}")

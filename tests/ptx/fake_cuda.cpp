@@ -74,6 +74,19 @@ void release(void* memory) {
   std::free(memory);
 }
 
+// By the permissions of its mapping.
+bool is_writable(const void* memory) {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    size_t first = 0, last = 0;
+    char permissions[5] = {};
+    if (std::sscanf(line.c_str(), "%zx-%zx %4s", &first, &last, permissions) != 3) continue;
+    if (address >= first && address < last) return permissions[1] == 'w';
+  }
+  return false;
+}
+
 bool is_allocated(const void* pointer) {
   const std::lock_guard lock(mutex);
   const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -162,7 +175,8 @@ int cuMemFreeHost(void* memory) {
   return 0;
 }
 int cuMemHostRegister_v2(void* memory, size_t size, unsigned) {
-  if (std::getenv("FAKE_CUDA_REFUSE_REGISTER") != nullptr) return 1;
+  // A page of a file that is mapped for reading cannot be written.
+  if (std::getenv("FAKE_CUDA_REFUSE_REGISTER") != nullptr && !is_writable(memory)) return 1;
   const std::lock_guard lock(mutex);
   return allocations.emplace(reinterpret_cast<uintptr_t>(memory), size).second ? 0 : 712;
 }

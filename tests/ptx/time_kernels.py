@@ -81,7 +81,7 @@ def same(got, want) -> float:
     return float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-30))
 
 
-def measure() -> list[str]:
+def measure(wanted: str) -> list[str]:
     device = _core.ptx_device(KERNELS, timed=True)
     cpu = _core.cpu_device(0, "auto", float32_products=True)
     lines = [
@@ -91,6 +91,8 @@ def measure() -> list[str]:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, (prepare, size, operations) in CASES.items():
+        if wanted not in name:
+            continue
         _core.ptx_times(KERNELS)
         run = prepare(device)
         error = same(run(), run(cpu))
@@ -115,8 +117,9 @@ def measure() -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--markdown", type=Path, help="write the table there too")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their name")
     given = parser.parse_args()
-    text = "\n".join(measure()) + "\n"
+    text = "\n".join(measure(given.only)) + "\n"
     print(text)
     if given.markdown:
         given.markdown.write_text(text, "utf-8")
