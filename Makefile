@@ -7,8 +7,8 @@ BUILD_FLAGS ?=
 # Where its packages are, the Metal device is built over a software one, for the tests; so is the
 # PTX device, which the same compiler's kernels run on.
 ifneq ($(and $(shell command -v clang++-19),$(wildcard /usr/lib/gcc/*/*/include/objc/objc.h),$(wildcard /usr/include/Block.h)),)
-  BUILD_FLAGS += --config-settings=cmake.define.MFERENCE_SOFTMETAL=ON
-  BUILD_FLAGS += --config-settings=cmake.define.MFERENCE_PTX=ON
+  override BUILD_FLAGS += --config-settings=cmake.define.MFERENCE_SOFTMETAL=ON
+  override BUILD_FLAGS += --config-settings=cmake.define.MFERENCE_PTX=ON
 endif
 
 SECONDS ?= 60

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypedDict, Unpack
+from typing import Self, TypedDict, Unpack
 
 from mference.chat.format import ChatFormat
 from mference.chat.messages import MessageLike, conversation

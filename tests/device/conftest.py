@@ -1,4 +1,4 @@
-"""Each test of an operation runs on the CPU's devices, on the Metal device and on the PTX device."""
+"""Each test of an operation runs on the CPU's devices, the Metal device and the PTX device."""
 
 import pytest
 

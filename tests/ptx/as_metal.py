@@ -1,4 +1,4 @@
-"""Lets tests of the Metal device run on the PTX device: `pytest -p tests.ptx.as_metal tests/metal`."""
+"""Tests of the Metal device on the PTX device: `pytest -p tests.ptx.as_metal tests/metal`."""
 
 from mference import _core
 from tests.device.support import PTX

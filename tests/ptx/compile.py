@@ -1,4 +1,4 @@
-"""Compiles the kernels of metal/ to PTX, one file for each: `python tests/ptx/compile.py FOLDER`."""
+"""Compiles the kernels of metal/ to PTX, a file for each: `python tests/ptx/compile.py FOLDER`."""
 
 import re
 import shutil
@@ -54,9 +54,8 @@ def main() -> None:
         common = (metal / "common.h").read_text("utf-8")
         for value in ARRAY_VALUES:
             # The constant keeps its place among the others, under another name.
-            fixed = (
-                f"constant int {ARRAY}_given [[function_constant(10)]];\n#define {ARRAY} {value}"
-            )
+            fixed = f"constant int {ARRAY}_given [[function_constant(10)]];\n"
+            fixed += f"#define {ARRAY} {value}"
             declared = f"constant int {ARRAY} [[function_constant(10)]];"
             if declared not in common:
                 sys.exit(f"metal/common.h does not say: {declared}")

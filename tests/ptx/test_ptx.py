@@ -1,4 +1,4 @@
-"""The PTX device without a GPU: what it hands the driver is run by the emulator of tests/softmetal."""
+"""The PTX device without a GPU: the emulator of tests/softmetal runs what the driver is handed."""
 
 import os
 import re

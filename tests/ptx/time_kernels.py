@@ -1,4 +1,4 @@
-"""Times kernels on the PTX device, and checks what they compute: a table for the terminal, or a file.
+"""Times kernels on the PTX device, and checks what they compute: a table.
 
 Warm: what a launch reads is in the caches if it fits them. Cold: 256 MiB of other data were written
 in between. Medians of 20, by the GPU's events.
