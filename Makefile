@@ -1,13 +1,16 @@
 # Everything below works in a fresh clone: the first target that needs it makes .venv and builds.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp metal -type f)
-FORMATTED = $(shell find cpp metal tests/softmetal -name '*.h' -o -name '*.cpp' -o -name '*.mm') \
+SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp metal -type f) \
+  $(wildcard tests/ptx/*.cpp tests/ptx/*.h tests/ptx/*.cmake)
+FORMATTED = $(shell find cpp metal tests/ptx tests/softmetal -name '*.h' -o -name '*.cpp' -o -name '*.mm') \
   $(wildcard metal/*.metal)
 BUILD_FLAGS ?=
-# Where its packages are, the Metal device is built over a software one, for the tests.
+# Where its packages are, the Metal device is built over a software one, for the tests; so is the
+# PTX device, which the same compiler's kernels run on.
 ifneq ($(and $(shell command -v clang++-19),$(wildcard /usr/lib/gcc/*/*/include/objc/objc.h),$(wildcard /usr/include/Block.h)),)
-  BUILD_FLAGS += --config-settings=cmake.define.MFERENCE_SOFTMETAL=ON
+  override BUILD_FLAGS += --config-settings=cmake.define.MFERENCE_SOFTMETAL=ON
+  override BUILD_FLAGS += --config-settings=cmake.define.MFERENCE_PTX=ON
 endif
 
 SECONDS ?= 60

@@ -7,6 +7,7 @@ namespace mference {
 
 void bind_device(pybind11::module_& module);
 void bind_metal(pybind11::module_& module);
+void bind_ptx(pybind11::module_& module);
 void bind_operations(pybind11::module_& module);
 void bind_model(pybind11::module_& module);
 void bind_experts(pybind11::module_& module);

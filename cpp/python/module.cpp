@@ -9,6 +9,9 @@ PYBIND11_MODULE(_core, module) {
 #if defined(MFERENCE_METAL)
   mference::bind_metal(module);
 #endif
+#if defined(MFERENCE_PTX)
+  mference::bind_ptx(module);
+#endif
   mference::bind_operations(module);
   mference::bind_model(module);
   mference::bind_experts(module);

@@ -1,17 +1,22 @@
 """What the tests of a device share: the devices to test, and how results are compared."""
 
 import itertools
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mference import _core
 from mference._core import ops
+from mference.errors import DeviceError
 from tests.reference import affine
 
 ISAS = _core.cpu_isas()
 THREADS = (1, 2, 3)
 HIDDEN = 2816
+# What tests/ptx/prepare.sh compiled, for the build that runs it.
+PTX = Path(os.environ.get("MFERENCE_PTX", Path(__file__).parents[2] / ".ptx"))
 
 # Relative to the largest reference value. The int16 bar is the rounding of activations to 1 / 32767
 # of their group's largest; the float32 bar is a few roundings of sums.
@@ -32,12 +37,21 @@ def cpus() -> list[_core.Device]:
     return [cpu(isa, threads) for isa, threads in itertools.product(ISAS, THREADS)]
 
 
-def metal() -> _core.Device:
-    """The Metal device; without one the test is skipped."""
-    make = getattr(_core, "metal_device", None)
+def gpu(kind: str) -> _core.Device:
+    """The metal device or the ptx device (tests/ptx); without one the test is skipped."""
+    make = getattr(_core, f"{kind}_device", None)
     if make is None:
-        pytest.skip("this build has no Metal device")
-    return make()
+        pytest.skip(f"this build has no {kind} device")
+    if kind == "metal":
+        return make()
+    if not PTX.is_dir():
+        pytest.skip("there is no PTX: tests/ptx/prepare.sh compiles it")
+    try:
+        return make(str(PTX))
+    except DeviceError as error:
+        if "no CUDA driver" not in str(error):
+            raise
+        pytest.skip("there is no CUDA driver")
 
 
 def gpu_bar(count: int) -> float:
@@ -97,9 +111,8 @@ def check_cpu(operation, expected, int16: float, float32: float) -> None:
     compare(as_tuple(operation(cpu(float32=True))), expected, float32)
 
 
-def check_metal(operation, expected, bar: float) -> None:
-    """The Metal device is within `bar` of the reference, and gives the same bytes again."""
-    device = metal()
+def check_gpu(device: _core.Device, operation, expected, bar: float) -> None:
+    """A GPU is within `bar` of the reference, and gives the same bytes again."""
     first = as_tuple(operation(device))
     compare(first, expected, bar)
     assert same_bytes(first, as_tuple(operation(device)))

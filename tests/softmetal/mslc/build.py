@@ -54,6 +54,10 @@ _PTX = [
     "-nogpulib",
     "-ffreestanding",
     "-ffp-contract=fast",
+    # No call moves into or out of a branch, and none is left: each kernel is one function.
+    "-fconvergent-functions",
+    "-mllvm",
+    "-inline-threshold=1000000",
 ]
 # Every access calls a function, which looks it up in the buffers that the kernel was given.
 _CHECKED = [

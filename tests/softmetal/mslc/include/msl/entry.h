@@ -131,8 +131,9 @@ MSL_INLINE const msl::ConstantValue* msl_constants() {
 
 // A reference to a threadgroup variable of type name_msl_type; what follows names its kernel.
 #if defined(__NVPTX__)
-#define MSL_THREADGROUP_VARIABLE(name, ...)                                                  \
-  static __attribute__((address_space(3), loader_uninitialized)) name##_msl_type name##_msl; \
+#define MSL_THREADGROUP_VARIABLE(name, ...)                       \
+  static __attribute__((address_space(3), loader_uninitialized,   \
+                        aligned(16))) name##_msl_type name##_msl; \
   name##_msl_type& name = *(name##_msl_type*)(&name##_msl)
 #elif defined(MSL_STRICT)
 #define MSL_THREADGROUP_VARIABLE(name, ...) \

@@ -288,6 +288,16 @@ MSL_INLINE float modf(float x, float& whole) {
 }
 
 namespace precise {
+#ifdef __NVPTX__
+// The whole part of the exponent apart, so that its fraction keeps all bits.
+MSL_INLINE float exp_(float x) {
+  x = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
+  const float whole = __builtin_rintf(x * M_LOG2E_F);
+  float rest = __builtin_fmaf(whole, -0x1.62e4p-1f, x);
+  rest = __builtin_fmaf(whole, -0x1.7f7d1cp-20f, rest);
+  return exp2_(rest * M_LOG2E_F) * exp2_(whole - 1.0f) * 2.0f;
+}
+#endif
 MSL_TRANSCENDENTAL
 MSL_BINARY(min, __builtin_fminf(x, y))
 MSL_BINARY(max, __builtin_fmaxf(x, y))

@@ -77,8 +77,8 @@ MSL_INLINE void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d,
   for (uint k = 0; k < 8; ++k) {
     float left[2], right[2];
     for (uint i = 0; i < 2; ++i) {
-      left[i] = msl::shuffle(0xffffffffu, (float)a.element[i], msl::holder(msl::row(), k));
-      right[i] = msl::shuffle(0xffffffffu, (float)b.element[i], msl::holder(k, msl::column()));
+      left[i] = msl::shuffle((float)a.element[i], msl::holder(msl::row(), k));
+      right[i] = msl::shuffle((float)b.element[i], msl::holder(k, msl::column()));
     }
     for (uint i = 0; i < 2; ++i) sum[i] += left[k % 2] * right[i];
   }

@@ -73,54 +73,42 @@ MSL_INLINE void threadgroup_barrier() {
 MSL_INLINE void simdgroup_barrier() {
   __nvvm_bar_warp_sync(0xffffffffu);
 }
-MSL_INLINE uint active() {
-  uint mask;
-  asm volatile("activemask.b32 %0;" : "=r"(mask));
-  return mask;
-}
-
+// Lanes that took different ways meet here: all 32 come, since kernels call SIMD-group functions in
+// uniform control flow. Which lanes are active at a place is the hardware's choice, and says nothing.
 template <class T>
-MSL_INLINE T shuffle(uint mask, T value, uint source) {
+MSL_INLINE T shuffle(T value, uint source) {
   constexpr uint words = (sizeof(T) + 3) / 4;
   int word[words] = {};
   __builtin_memcpy(word, &value, sizeof(T));
-  for (uint i = 0; i < words; ++i) word[i] = __nvvm_shfl_sync_idx_i32(mask, word[i], source, 31);
+  for (uint i = 0; i < words; ++i) {
+    word[i] = __nvvm_shfl_sync_idx_i32(0xffffffffu, word[i], source, 31);
+  }
   __builtin_memcpy(&value, word, sizeof(T));
   return value;
 }
 
 template <class T>
 struct Exchange {
-  uint mask;
   T value;
-  MSL_INLINE uint active() const { return mask; }
-  MSL_INLINE T from(uint source) const { return shuffle(mask, value, source & 31); }
+  MSL_INLINE uint active() const { return 0xffffffffu; }
+  MSL_INLINE T from(uint source) const { return shuffle(value, source & 31); }
   // Every lane asks here at the same time, but some have nobody to ask.
   MSL_INLINE T from_or(uint source, T otherwise) const {
-    const T other = shuffle(mask, value, source & 31);
-    return source < 32 && (mask >> source & 1) != 0 ? other : otherwise;
+    const T other = shuffle(value, source & 31);
+    return source < 32 ? other : otherwise;
   }
 };
 template <Operation, class T>
 MSL_INLINE Exchange<T> exchange(T value) {
-  return {active(), value};
+  return {value};
 }
 
 template <Operation, class Function, class T>
 MSL_INLINE T reduce(T value) {
-  const uint mask = active();
-  if (mask == 0xffffffffu) {
-    for (uint distance = 16; distance > 0; distance /= 2) {
-      value = Function::of(value, shuffle(mask, value, lane() ^ distance));
-    }
-    return value;
+  for (uint distance = 16; distance > 0; distance /= 2) {
+    value = Function::of(value, shuffle(value, lane() ^ distance));
   }
-  const uint first = __builtin_ctz(mask);
-  T result = shuffle(mask, value, first);
-  for (uint i = first + 1; i < 32; ++i) {
-    if (mask >> i & 1) result = Function::of(result, shuffle(mask, value, i));
-  }
-  return result;
+  return value;
 }
 
 MSL_INLINE void fence() {
