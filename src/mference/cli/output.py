@@ -109,8 +109,8 @@ def phases(report: Report) -> str:
         "the router had chosen",
         f"io       {report.fill_seconds:.3f} s of reads: {report.overlapped_read_seconds:.3f} s "
         f"overlapped, {report.exposed_read_seconds:.3f} s exposed",
-        f"cb2      {report.routed_seconds:.3f} s to plan and encode, {report.eager_commits:,} commits "
-        "ahead of their reads",
+        f"cb2      {report.routed_seconds:.3f} s to plan and encode, "
+        f"{report.eager_commits:,} commits ahead of their reads",
         f"head     {report.head_seconds:.3f} s",
         f"experts  {report.hits:,} hits, {report.misses:,} misses, {report.evictions:,} evictions, "
         f"{size(report.bytes_read)} read",
