@@ -7,7 +7,7 @@
 namespace mference::ptx {
 
 namespace {
-constexpr size_t kPage = 4096;  // where the driver's own allocations begin at least
+constexpr size_t kDriverAlignment = 256;  // of its allocations: small ones share a page
 }
 
 PtxBuffer::PtxBuffer(std::byte* data, size_t size, Memory memory) : data_(data), size_(size) {
@@ -35,7 +35,7 @@ void PtxBuffer::use_pinned(std::byte* data) {
 std::unique_ptr<PinnedBuffer> PinnedBuffer::make(size_t size, size_t alignment, Memory memory) {
   const Driver& driver = Driver::instance();
   driver.enter();
-  const size_t bytes = std::max<size_t>(size, 1) + (alignment > kPage ? alignment : 0);
+  const size_t bytes = std::max<size_t>(size, 1) + (alignment > kDriverAlignment ? alignment : 0);
   void* base = nullptr;
   driver.check(driver.cuMemHostAlloc(&base, bytes, kHostPortable | kHostMapped),
                "cannot pin " + std::to_string(bytes) + " bytes");
@@ -67,7 +67,7 @@ WrappedBuffer::WrappedBuffer(std::byte* data, size_t size, Memory memory)
     use_pinned(data);
     return;
   }
-  pinned_copy_ = PinnedBuffer::make(size, kPage, memory);
+  pinned_copy_ = PinnedBuffer::make(size, kDriverAlignment, memory);
   std::memcpy(pinned_copy_->data(), data, size);
   use_pinned(pinned_copy_->data());
 }

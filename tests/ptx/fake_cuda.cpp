@@ -39,6 +39,8 @@ struct Event {
   std::chrono::steady_clock::time_point time;
 };
 
+constexpr size_t kInPage = 512;
+
 int context;
 thread_local bool is_current = false;
 std::mutex mutex;
@@ -61,7 +63,10 @@ const char* setting(const char* name) {
 
 void* allocate(size_t size) {
   need(is_current, "no context is current on this thread");
-  void* memory = std::aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+  // Small allocations lie inside a page, as the driver's do.
+  auto* page =
+      static_cast<std::byte*>(std::aligned_alloc(4096, (size + kInPage + 4095) / 4096 * 4096));
+  std::byte* memory = page + kInPage;
   std::memset(memory, 0xa5, size);
   const std::lock_guard lock(mutex);
   allocations[reinterpret_cast<uintptr_t>(memory)] = size;
@@ -71,7 +76,7 @@ void* allocate(size_t size) {
 void release(void* memory) {
   const std::lock_guard lock(mutex);
   need(allocations.erase(reinterpret_cast<uintptr_t>(memory)) == 1, "freed what was not allocated");
-  std::free(memory);
+  std::free(static_cast<std::byte*>(memory) - kInPage);
 }
 
 // By the permissions of its mapping.
