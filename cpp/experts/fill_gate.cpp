@@ -16,8 +16,9 @@ struct FillGate::State {
   uint64_t value = 0;      // fills that the event has passed
 
   // A fill has ended. Signals under the lock: values must reach the event in ascending order.
-  void end(uint64_t number, const std::exception_ptr& error) {
-    if (error) failed(error);
+  // The error is handed on, not shared: whoever hears of it may free it.
+  void end(uint64_t number, std::exception_ptr error) {
+    if (error) failed(std::move(error));
     const std::lock_guard lock(mutex);
     ended[number - value - 1] = true;
     const uint64_t before = value;
@@ -49,7 +50,7 @@ uint64_t FillGate::add(Fill& fill) {
     number = state_->value + state_->ended.size();
   }
   fill.when_ended(
-      [state = state_, number](const std::exception_ptr& error) { state->end(number, error); });
+      [state = state_, number](std::exception_ptr error) { state->end(number, std::move(error)); });
   return number;
 }
 

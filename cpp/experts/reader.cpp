@@ -55,7 +55,7 @@ bool Fill::ended() const {
   return remaining_ == 0;
 }
 
-void Fill::when_ended(std::function<void(const std::exception_ptr&)> callback) {
+void Fill::when_ended(std::function<void(std::exception_ptr)> callback) {
   {
     const std::lock_guard lock(mutex_);
     if (remaining_ > 0) {

@@ -39,7 +39,7 @@ class Fill {
   bool ended() const;
   // Calls back once, with the error if there is one, when all reads have ended: from the thread of
   // the last read, or at once if there is nothing left to wait for.
-  void when_ended(std::function<void(const std::exception_ptr&)> callback);
+  void when_ended(std::function<void(std::exception_ptr)> callback);
   // Sum of the reads' own durations; valid after join().
   uint64_t busy_nanoseconds() const { return busy_; }
   // From the submission to the end of the last read; valid after join().
@@ -50,7 +50,7 @@ class Fill {
 
   mutable std::mutex mutex_;
   std::condition_variable done_;
-  std::function<void(const std::exception_ptr&)> callback_;
+  std::function<void(std::exception_ptr)> callback_;
   std::vector<bool> ok_;
   size_t remaining_;
   std::string error_;
