@@ -91,6 +91,6 @@ def test_the_source_distribution_holds_what_the_wheel_is_built_from():
     with tarfile.open(only("*.tar.gz")) as archive:
         names = {name.split("/")[1] for name in archive.getnames()}
     assert names == {
-        "CHANGELOG.md", "CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "cpp", "docs", "metal",
-        "pyproject.toml", "src",
+        "CHANGELOG.md", "CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "cpp", "docs",
+        "metal", "pyproject.toml", "src",
     }  # fmt: skip
