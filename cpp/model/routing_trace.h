@@ -17,7 +17,6 @@ class RoutingTrace {
     recording_ = on;
     if (on) ids_.clear();
   }
-  bool recording() const { return recording_; }
 
   // A pass begins; layers without a router keep -1.
   void begin(int tokens) {
