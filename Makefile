@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cpp metal -type f) \
-  $(wildcard tests/ptx/*.cpp tests/ptx/*.h tests/ptx/*.cmake)
+  $(shell find tests/ptx tests/softmetal -name '*.cpp' -o -name '*.h' -o -name '*.mm' -o -name '*.cmake')
 FORMATTED = $(shell find cpp metal tests/ptx tests/softmetal -name '*.h' -o -name '*.cpp' -o -name '*.mm') \
   $(wildcard metal/*.metal)
 BUILD_FLAGS ?=

@@ -145,8 +145,9 @@ inline void multiply(Matrix m, int bits, int group, bool words, int cols, int ro
 // float16), sums are float32. Both tiles are stored as 8 x 8 blocks, each contiguous.
 #define TILE_COLUMNS 32
 #define TILE_BLOCKS (TILE_COLUMNS / 8)
-// Floats of the one threadgroup array: both tiles, and later the sums in their place.
-#define TILE_SCRATCH (kTileTokens * kTileRows)
+// Size of the one threadgroup array: both tiles, and later the sums in their place. Its type makes it
+// lie at 16 bytes.
+#define TILE_VECTORS (kTileTokens * kTileRows / 4)
 
 template <int kWidth>
 inline void expand_codes(device const ushort* codes_at, bool words, float scale, float bias,

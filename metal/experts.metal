@@ -85,7 +85,8 @@ kernel void gated_tiles(
     constant GatedArguments& a [[buffer(8)]], uint3 block [[threadgroup_position_in_grid]],
     uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index [[thread_index_in_threadgroup]]) {
-  threadgroup float scratch[TILE_SCRATCH];
+  threadgroup float4 tile[TILE_VECTORS];
+  threadgroup float* scratch = (threadgroup float*)tile;
   threadgroup float factors[kTileTokens];
   Matrix g, u;
   g.weight = gate;
@@ -187,7 +188,8 @@ kernel void routed_gated_tiles(
     constant RoutedArguments& a [[buffer(12)]], uint3 block [[threadgroup_position_in_grid]],
     uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index [[thread_index_in_threadgroup]]) {
-  threadgroup float scratch[TILE_SCRATCH];
+  threadgroup float4 tile[TILE_VECTORS];
+  threadgroup float* scratch = (threadgroup float*)tile;
   threadgroup float factors[kTileTokens];
   const uint e = block.z;
   const int from = int(block.y) * kTileTokens;
@@ -271,7 +273,8 @@ kernel void routed_down_tiles(
     device float* out [[buffer(10)]], constant RoutedArguments& a [[buffer(11)]],
     uint3 block [[threadgroup_position_in_grid]], uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index [[thread_index_in_threadgroup]]) {
-  threadgroup float scratch[TILE_SCRATCH];
+  threadgroup float4 tile[TILE_VECTORS];
+  threadgroup float* scratch = (threadgroup float*)tile;
   threadgroup float factors[kTileTokens];
   const uint e = block.z;
   const int from = int(block.y) * kTileTokens;

@@ -67,7 +67,8 @@ kernel void project_tiles(
     constant ProjectArguments& a [[buffer(6)]], uint3 block [[threadgroup_position_in_grid]],
     uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index [[thread_index_in_threadgroup]]) {
-  threadgroup float scratch[TILE_SCRATCH];
+  threadgroup float4 tile[TILE_VECTORS];
+  threadgroup float* scratch = (threadgroup float*)tile;
   threadgroup float factors[kTileTokens];
   Matrix m;
   m.weight = weight;
@@ -146,7 +147,8 @@ kernel void norm_qkv_tiles(
     constant NormQkvArguments& a [[buffer(14)]], uint3 position [[threadgroup_position_in_grid]],
     uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index [[thread_index_in_threadgroup]]) {
-  threadgroup float scratch[TILE_SCRATCH];
+  threadgroup float4 tile[TILE_VECTORS];
+  threadgroup float* scratch = (threadgroup float*)tile;
   threadgroup float factors[kTileTokens];
   int block = int(position.x);
   const int which = matrix_of_block(a, kTileRows, block);

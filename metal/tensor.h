@@ -2,8 +2,8 @@
 //
 // It compiles only where the Metal compiler has tensors (language version 4.0), and is used only if
 // the launches set kTensor, which they do on a GPU whose traits say tensor_ops. It has never been
-// compiled: the Linux checks have no tensors. Both tiles are float16, so activations beyond 65504
-// overflow here.
+// compiled: the Linux checks have no tensors. So a device that opens compares it with simdgroup
+// matrices first. Both tiles are float16, so activations beyond 65504 overflow here.
 #pragma once
 
 #include "common.h"

@@ -17,12 +17,14 @@ static long number(const char* name) {
 }
 
 /* FAULT_SHORT=n: at most n bytes a read. FAULT_EINTR=n: every n-th read is interrupted.
-   FAULT_EIO=n: the n-th read fails. FAULT_DELAY=n: every read takes n microseconds longer. */
+   FAULT_EIO=n: the n-th read fails. FAULT_DELAY=n: every read takes n microseconds longer.
+   FAULT_STAGGER=n: every other read does, so that reads end in another order than they began. */
 ssize_t pread(int fd, void* data, size_t size, off_t offset) {
   static ssize_t (*real)(int, void*, size_t, off_t);
   if (!real) real = (ssize_t(*)(int, void*, size_t, off_t))dlsym(RTLD_NEXT, "pread");
   const long count = ++reads, most = number("FAULT_SHORT"), every = number("FAULT_EINTR");
   if (number("FAULT_DELAY")) usleep(number("FAULT_DELAY"));
+  if (count % 2 && number("FAULT_STAGGER")) usleep(number("FAULT_STAGGER"));
   if (count == number("FAULT_EIO")) return errno = EIO, -1;
   if (every && count % every == 0) return errno = EINTR, -1;
   return real(fd, data, most && (size_t)most < size ? (size_t)most : size, offset);

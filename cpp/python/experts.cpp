@@ -1,4 +1,4 @@
-// The streamer of one layer's experts, for tests.
+// The streamer of one layer's experts, and the gate that streams wait at, for tests.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "experts/fill_gate.h"
 #include "experts/streamer.h"
 #include "python/bindings.h"
 
@@ -52,6 +53,33 @@ class OneLayer {
   ExpertStreamer streamer_;
 };
 
+// A gate whose fills end when they are told to.
+class OpenGate {
+ public:
+  explicit OpenGate(std::shared_ptr<Device> device)
+      : device_(std::move(device)), gate_(*device_, [this](std::exception_ptr) { ++failures_; }) {}
+  // The gate waits for its fills.
+  ~OpenGate() {
+    for (size_t i = 0; i < fills_.size(); ++i) end(i + 1, "");
+  }
+  uint64_t add() {
+    fills_.push_back(std::make_unique<Fill>(1));
+    return gate_.add(*fills_.back());
+  }
+  void end(size_t number, const std::string& error) {
+    const auto fill = std::move(fills_.at(number - 1));
+    if (fill) fill->finish(0, error, 0);
+  }
+  uint64_t value() { return gate_.event().value(); }
+  int failures() const { return failures_; }
+
+ private:
+  std::shared_ptr<Device> device_;
+  int failures_ = 0;
+  std::vector<std::unique_ptr<Fill>> fills_;
+  FillGate gate_;
+};
+
 }  // namespace
 
 void bind_experts(py::module_& module) {
@@ -63,6 +91,12 @@ void bind_experts(py::module_& module) {
       .def("load", &OneLayer::load, py::arg("experts"))
       .def("owners", &OneLayer::owners)
       .def("content", &OneLayer::content, py::arg("expert"));
+  py::class_<OpenGate>(module, "FillGate")
+      .def(py::init<std::shared_ptr<Device>>(), py::arg("device"))
+      .def("add", &OpenGate::add)
+      .def("end", &OpenGate::end, py::arg("number"), py::arg("error") = "")
+      .def_property_readonly("value", &OpenGate::value)
+      .def_property_readonly("failures", &OpenGate::failures);
 }
 
 }  // namespace mference

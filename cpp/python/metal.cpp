@@ -13,10 +13,12 @@ namespace py = pybind11;
 
 namespace {
 
-// The kernels are installed beside this module.
-std::shared_ptr<Device> metal_device() {
-  const auto self = py::module_::import("mference._core").attr("__file__").cast<std::string>();
-  const std::string kernels = std::filesystem::path(self).parent_path() / "metal";
+// The kernels are installed beside this module; a test may name others.
+std::shared_ptr<Device> metal_device(std::string kernels) {
+  if (kernels.empty()) {
+    const auto self = py::module_::import("mference._core").attr("__file__").cast<std::string>();
+    kernels = std::filesystem::path(self).parent_path() / "metal";
+  }
   const py::gil_scoped_release release;
   return gpu::make_device(metal::open_gpu(kernels));
 }
@@ -24,7 +26,7 @@ std::shared_ptr<Device> metal_device() {
 }  // namespace
 
 void bind_metal(py::module_& module) {
-  module.def("metal_device", &metal_device);
+  module.def("metal_device", &metal_device, py::arg("kernels") = "");
 }
 
 }  // namespace mference

@@ -23,7 +23,7 @@ def cpu_device(threads: int = 0, isa: str = "auto", float32_products: bool = Fal
     DeviceError for an instruction set this processor lacks.
     """
 
-def metal_device() -> Device:
+def metal_device(kernels: str = ...) -> Device:
     """The system's GPU as a device; only in builds that have one.
 
     Raises DeviceError if there is none, or if the system or the GPU is too old.
@@ -348,6 +348,21 @@ class ExpertStreamer:
         """Expert by slot, -1 empty."""
     def content(self, expert: int) -> bytes:
         """The bytes in an expert's slot. Raises KeyError if it has none."""
+
+class FillGate:
+    """An event that counts fills in the order in which they were added (for tests)."""
+
+    def __init__(self, device: Device) -> None: ...
+    def add(self) -> int:
+        """A fill that has not ended; its number, from 1."""
+    def end(self, number: int, error: str = ...) -> None:
+        """The fill has ended, badly if there is an error."""
+    @property
+    def value(self) -> int:
+        """The event's: all fills up to this one have ended."""
+    @property
+    def failures(self) -> int:
+        """Fills that ended badly."""
 
 class _KvLayer(TypedDict):
     """Rows of a layer, and the byte ranges (offset, size) of its keys and values."""

@@ -1,7 +1,10 @@
 """What the tests of a device share: the devices to test, and how results are compared."""
 
+import ctypes
 import itertools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,9 @@ THREADS = (1, 2, 3)
 HIDDEN = 2816
 # What tests/ptx/prepare.sh compiled, for the build that runs it.
 PTX = Path(os.environ.get("MFERENCE_PTX", Path(__file__).parents[2] / ".ptx"))
+
+# Sets a setting of the software Metal device, where the core is built over it.
+SET_SOFTMETAL = getattr(ctypes.CDLL(_core.__file__), "softmetal_set", None)
 
 # Relative to the largest reference value. The int16 bar is the rounding of activations to 1 / 32767
 # of their group's largest; the float32 bar is a few roundings of sums.
@@ -112,7 +118,24 @@ def check_cpu(operation, expected, int16: float, float32: float) -> None:
 
 
 def check_gpu(device: _core.Device, operation, expected, bar: float) -> None:
-    """A GPU is within `bar` of the reference, and gives the same bytes again."""
+    """A GPU is within `bar` of the reference, and gives the same bytes again; the software Metal
+    device in three orders of its threads, any other in whatever order it has."""
     first = as_tuple(operation(device))
     compare(first, expected, bar)
-    assert same_bytes(first, as_tuple(operation(device)))
+    for seed in (1, 2):
+        with schedule(seed):
+            again = as_tuple(operation(device))
+        assert same_bytes(first, again), f"other bytes in schedule {seed}"
+
+
+@contextmanager
+def schedule(seed: int) -> Iterator[None]:
+    """Threads of the software Metal device run in another order."""
+    if SET_SOFTMETAL is None:
+        yield
+        return
+    SET_SOFTMETAL(b"seed", ctypes.c_int64(seed))
+    try:
+        yield
+    finally:
+        SET_SOFTMETAL(b"seed", ctypes.c_int64(0))

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from mference import _core
 from tests.models import open_core
 
 TOKENS = [2, 105, 685, 107, 656, 648, 640, 716, 1192, 683, 715, 523, 106, 107, 105, 686, 107]
@@ -41,6 +44,12 @@ def test_slow_reads_are_overtaken_and_change_nothing(run):
     assert eager == waited
 
 
+def test_reads_that_end_in_another_order_change_nothing(run):
+    count, staggered = run(FAULT_STAGGER=3000)
+    assert int(count) > len(TOKENS)
+    assert staggered == run(MFERENCE_EAGER_ROUTED=0)[1]
+
+
 @pytest.mark.parametrize("read", [1, 10, 41, 200])
 def test_a_read_that_fails_aborts_the_step(run, read):
     error, *message, after = run(FAULT_EIO=read, FAULT_DELAY=300)
@@ -61,3 +70,37 @@ def test_both_ways_give_the_same_bytes(demo_install, monkeypatch, slots):
     assert np.array_equal(eager, waited)
     assert none["eager_commits"] == 0
     assert counted["misses"] == none["misses"]
+
+
+GATE_DEVICES = {
+    "cpu": lambda: _core.cpu_device(1),
+    "metal": lambda: _core.metal_device(),
+}
+
+
+@pytest.fixture(scope="module", params=GATE_DEVICES)
+def gate_device(request):
+    if request.param == "metal" and not hasattr(_core, "metal_device"):
+        pytest.skip("this build has no Metal device")
+    return GATE_DEVICES[request.param]()
+
+
+@given(order=st.permutations(range(1, 7)), bad=st.sets(st.integers(1, 6)))
+def test_the_event_passes_a_fill_only_after_all_before_it(gate_device, order, bad):
+    gate = _core.FillGate(gate_device)
+    assert [gate.add() for _ in order] == sorted(order)
+    ended = set()
+    for number in order:
+        gate.end(number, "the disk is gone" if number in bad else "")
+        ended.add(number)
+        first_open = min(set(range(1, 8)) - ended)
+        assert gate.value == first_open - 1
+        assert gate.failures == len(bad & ended)
+
+
+def test_fills_are_numbered_on_after_all_have_ended(gate_device):
+    gate = _core.FillGate(gate_device)
+    for number in (1, 2, 3):
+        assert gate.add() == number
+        gate.end(number)
+        assert gate.value == number

@@ -51,6 +51,13 @@ def test_slow_reads_are_overtaken_and_change_nothing(run, expected):
     assert line.split() == ["ok", expected, "0"]
 
 
+def test_reads_that_end_in_another_order_change_nothing(run, expected):
+    (line,) = run(FAULT_STAGGER=3000)
+    ok, logits, eager = line.split()
+    assert (ok, logits) == ("ok", expected)
+    assert int(eager) > 0
+
+
 @pytest.mark.parametrize("read", [3, 40, 90])
 def test_a_read_that_fails_is_an_expert_fill_error(run, expected, read):
     error, logits = run(FAULT_EIO=read, FAULT_DELAY=200)

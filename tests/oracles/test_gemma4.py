@@ -14,10 +14,11 @@ from mference.memory import RUNGS
 from mference.store import open_install
 from tests.models import open_core
 from tests.oracles import checkpoint
-from tests.oracles.checkpoint import Shape
+from tests.oracles.gemma4 import MLX_FLOAT16, RANDOM
 from tests.reference.gemma4 import Array, Gemma4Reference
 
-# max |difference| / max |logit| against float64, by what the core multiplies and stores.
+# max |difference| / max |logit| against float64, by what the core multiplies and stores. A GPU may
+# differ as mlx-lm does and half as much again, by 1e-2 where that was not measured.
 BARS = {
     "float32": ({"float32_products": True, "float32_kv": True}, 1e-4),
     "int16": ({"float32_kv": True}, 2e-3),
@@ -44,19 +45,6 @@ def install_checkpoint(source: Path, target: Path) -> Path:
             (staged / name).write_text("{}")
     mference.install(staged, target, entry="gemma4", allow_unpinned=True)
     return target
-
-
-# Shapes: the default, many experts over several shards, only sliding layers and every expert
-# chosen, layers in an unusual order, wider matrices, one expert a token, and more than a tile.
-RANDOM = {
-    "seed1": (1, Shape(), 56),
-    "seed2": (2, Shape(layers="sssssfsssssf", experts=16, top_k=4, shards=3), 64),
-    "seed3": (3, Shape(layers="ss", experts=8, top_k=8, window=32), 140),
-    "seed4": (4, Shape(layers="fsf", window=24), 140),
-    "seed5": (5, Shape(layers="sf", hidden=192, width=128, window=64), 140),
-    "seed6": (6, Shape(layers="sfs", experts=24, top_k=1), 48),
-    "seed7": (7, Shape(layers="sf", experts=24, top_k=12), 48),
-}
 
 
 def named_directories() -> list[Path]:
@@ -94,10 +82,13 @@ def oracles(tmp_path_factory):
     return build
 
 
-def bar_of(path: str) -> tuple[dict, float]:
-    if path == "metal" and not hasattr(_core, "metal_device"):
+def bar_of(path: str, name: str) -> tuple[dict, float]:
+    options, bar = BARS[path]
+    if path != "metal":
+        return options, bar
+    if not hasattr(_core, "metal_device"):
         pytest.skip("this build has no Metal device")
-    return BARS[path]
+    return options, 1.5 * MLX_FLOAT16[name] if name in MLX_FLOAT16 else bar
 
 
 def error(got: Array, want: Array) -> float:
@@ -121,7 +112,7 @@ NAMES += [pytest.param(str(d), id=f"{d.parent.name}-{d.name}") for d in named_di
 @pytest.mark.parametrize("path", BARS)
 def test_decode_agrees_with_float64_at_every_position(oracles, name, path):
     oracle = oracles(name)
-    options, bar = bar_of(path)
+    options, bar = bar_of(path, name)
     core = open_core(oracle.install, context=512, **options)
     got = np.array([core.logits([t]) for t in oracle.tokens])
     check(got, oracle.logits, bar)
@@ -132,7 +123,7 @@ def test_decode_agrees_with_float64_at_every_position(oracles, name, path):
 @pytest.mark.parametrize("chunk", [32, 64, 128])
 def test_prefill_then_decode_agrees_with_float64(oracles, name, path, chunk):
     oracle = oracles(name)
-    options, bar = bar_of(path)
+    options, bar = bar_of(path, name)
     core = open_core(oracle.install, context=512, chunk=chunk, **options)
     prompt = max(1, len(oracle.tokens) - 8)
     got = [core.logits(oracle.tokens[:prompt])]

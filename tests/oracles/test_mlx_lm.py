@@ -1,4 +1,6 @@
-"""The suite's own float64 forward pass against mlx-lm, the reference implementation on Apple."""
+"""mlx-lm, the reference implementation on Apple: against the suite's own float64 forward pass, and
+how far its float16 is from it.
+"""
 
 import json
 
@@ -7,6 +9,7 @@ import pytest
 
 from tests.oracles import checkpoint
 from tests.oracles.checkpoint import Shape
+from tests.oracles.gemma4 import MLX_FLOAT16, RANDOM
 from tests.reference.gemma4 import Gemma4Reference
 
 mx = pytest.importorskip("mlx.core", reason="`make test-all` installs mlx and mlx-lm")
@@ -24,20 +27,61 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_float64_reference_agrees_with_mlx_lm_in_float32(tmp_path, name):
-    from mlx_lm.utils import load_model
-
-    directory = tmp_path / "ckpt"
-    checkpoint.write(directory, SHAPES[name], seed=11)
+def write_for_mlx(directory, shape, seed):
+    checkpoint.write(directory, shape, seed)
     path = directory / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "quantization_config": config["quantization"]}))
-    reference = Gemma4Reference(*checkpoint.read(directory))
-    tokens, want = checkpoint.pick_tokens(reference, 40, seed=11)
+
+
+def load(directory, dtype):
+    from mlx_lm.utils import load_model
 
     model, _ = load_model(directory)
-    model.set_dtype(mx.float32)
+    model.set_dtype(dtype)
+    return model
+
+
+def error(got, want):
+    return np.abs(got - want).max() / np.abs(want).max()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_float64_reference_agrees_with_mlx_lm_in_float32(tmp_path, name):
+    write_for_mlx(tmp_path / "ckpt", SHAPES[name], seed=11)
+    reference = Gemma4Reference(*checkpoint.read(tmp_path / "ckpt"))
+    tokens, want = checkpoint.pick_tokens(reference, 40, seed=11)
+    model = load(tmp_path / "ckpt", mx.float32)
     got = np.array(model(mx.array([tokens])))[0].astype(np.float64)
-    assert np.abs(got - want).max() / np.abs(want).max() < 1e-4
+    assert error(got, want) < 1e-4
     assert (got.argmax(-1) == want.argmax(-1)).all()
+
+
+@pytest.fixture
+def float32_sums(monkeypatch):
+    """The CPU's products of mlx sum in the type of the activations, Apple's GPUs in float32."""
+
+    def summing(product):
+        def call(x, weight, scales, biases=None, *rest, **options):
+            wide = [None if v is None else v.astype(mx.float32) for v in (scales, biases)]
+            out = product(x.astype(mx.float32), weight, *wide, *rest, **options)
+            return out.astype(x.dtype)
+
+        return call
+
+    for name in ("quantized_matmul", "gather_qmm"):
+        monkeypatch.setattr(mx, name, summing(getattr(mx, name)))
+
+
+@pytest.mark.usefixtures("float32_sums")
+@pytest.mark.parametrize("name", RANDOM)
+def test_the_error_of_mlx_lm_in_float16_is_the_one_recorded(tmp_path, name):
+    seed, shape, length = RANDOM[name]
+    write_for_mlx(tmp_path / "ckpt", shape, seed)
+    reference = Gemma4Reference(*checkpoint.read(tmp_path / "ckpt"))
+    tokens, want = checkpoint.pick_tokens(reference, length, seed)
+    model = load(tmp_path / "ckpt", mx.float16)
+    cache = model.make_cache()
+    steps = [tokens[:-8], *([token] for token in tokens[-8:])]
+    got = [np.array(model(mx.array([step]), cache=cache)[0].astype(mx.float32)) for step in steps]
+    assert error(np.concatenate(got), want) == pytest.approx(MLX_FLOAT16[name], rel=0.25)

@@ -1,12 +1,14 @@
 // Host memory as Metal buffers.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/anonymous_memory.h"
 #include "device/device.h"
 #include "device/metal/objects.h"
+#include "device/metal/residency.h"
 
 namespace mference::metal {
 
@@ -44,10 +46,15 @@ class MetalBuffer : public Buffer {
   std::vector<Piece> pieces_;
 };
 
-// A buffer with memory of its own, zero-filled, which costs nothing until it is touched.
+// A buffer with memory of its own, zero-filled, which the GPU keeps at hand.
 class OwnedMetalBuffer final : private AnonymousMemory, public MetalBuffer {
  public:
-  OwnedMetalBuffer(id<MTLDevice> device, size_t size, size_t alignment);
+  OwnedMetalBuffer(id<MTLDevice> device, size_t size, size_t alignment,
+                   std::shared_ptr<Residency> residency);
+  ~OwnedMetalBuffer() override;
+
+ private:
+  std::shared_ptr<Residency> residency_;
 };
 
 }  // namespace mference::metal

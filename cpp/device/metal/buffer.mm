@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/errors.h"
 #include "device/gpu/cuts.h"
@@ -64,8 +65,17 @@ MetalBuffer::Place MetalBuffer::place(const View& view) const {
                     " lie in no Metal buffer of these " + std::to_string(size_) + " bytes");
 }
 
-OwnedMetalBuffer::OwnedMetalBuffer(id<MTLDevice> device, size_t size, size_t alignment)
+OwnedMetalBuffer::OwnedMetalBuffer(id<MTLDevice> device, size_t size, size_t alignment,
+                                   std::shared_ptr<Residency> residency)
     : AnonymousMemory(round_up(size, page_size()), std::max(alignment, page_size())),
-      MetalBuffer(device, AnonymousMemory::data(), size, {}) {}
+      MetalBuffer(device, AnonymousMemory::data(), size, {}),
+      residency_(std::move(residency)) {
+  for_each([&](id<MTLBuffer> buffer) { residency_->add(buffer); });
+}
+
+OwnedMetalBuffer::~OwnedMetalBuffer() {
+  const Pool pool;
+  for_each([&](id<MTLBuffer> buffer) { residency_->remove(buffer); });
+}
 
 }  // namespace mference::metal

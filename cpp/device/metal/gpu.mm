@@ -5,12 +5,14 @@
 #include <sstream>
 
 #include "base/errors.h"
+#include "device/gpu/tensor_check.h"
 #include "device/metal/buffer.h"
 #include "device/metal/event.h"
 #include "device/metal/library.h"
 #include "device/metal/metal.h"
 #include "device/metal/objects.h"
 #include "device/metal/queue.h"
+#include "device/metal/residency.h"
 
 namespace mference::metal {
 
@@ -59,13 +61,16 @@ std::string join_sources(const std::string& directory) {
   return source;
 }
 
+NSInteger system_version() {
+  return [[NSProcessInfo processInfo] operatingSystemVersion].majorVersion;
+}
+
 Ref<id<MTLDevice>> open_device() {
   const auto device = Ref<id<MTLDevice>>::adopt(MTLCreateSystemDefaultDevice());
   if (!device) throw DeviceError("this machine has no GPU that Metal can use; choose device cpu");
-  const NSInteger system = [[NSProcessInfo processInfo] operatingSystemVersion].majorVersion;
-  if (system < kOldestSystem) {
+  if (system_version() < kOldestSystem) {
     throw DeviceError("the Metal device needs macOS " + std::to_string(kOldestSystem) +
-                      " or newer, and this is macOS " + std::to_string(system) +
+                      " or newer, and this is macOS " + std::to_string(system_version()) +
                       "; choose device cpu");
   }
   if (![device.get() supportsFamily:MTLGPUFamilyApple7]) {
@@ -75,20 +80,23 @@ Ref<id<MTLDevice>> open_device() {
   return device;
 }
 
+bool has_tensors(id<MTLDevice> device) {
+  return system_version() >= kTensorSystem && [device supportsFamily:kMetal4];
+}
+
 class MetalGpu final : public gpu::Gpu {
  public:
-  explicit MetalGpu(const std::string& kernel_directory)
-      : device_(open_device()), library_(device_.get(), join_sources(kernel_directory)) {
-    const NSInteger system = [[NSProcessInfo processInfo] operatingSystemVersion].majorVersion;
+  MetalGpu(Ref<id<MTLDevice>> device, const std::string& source, bool tensors)
+      : device_(std::move(device)), library_(device_.get(), source, tensors) {
     traits_.name = to_string([device_.get() name]);
-    traits_.tensor_ops = system >= kTensorSystem && [device_.get() supportsFamily:kMetal4];
+    traits_.tensor_ops = tensors;
     traits_.threadgroup_bytes = [device_.get() maxThreadgroupMemoryLength];
   }
 
   const gpu::Traits& traits() const override { return traits_; }
   std::unique_ptr<Buffer> allocate(size_t size, size_t alignment) override {
     const Pool pool;
-    return std::make_unique<OwnedMetalBuffer>(device_.get(), size, alignment);
+    return std::make_unique<OwnedMetalBuffer>(device_.get(), size, alignment, residency_);
   }
   std::unique_ptr<Buffer> wrap(std::byte* data, size_t size,
                                std::span<const Range> spans) override {
@@ -101,21 +109,40 @@ class MetalGpu final : public gpu::Gpu {
   }
   std::unique_ptr<gpu::Queue> make_queue() override {
     const Pool pool;
-    return std::make_unique<MetalQueue>(device_.get());
+    auto queue = std::make_unique<MetalQueue>(device_.get());
+    residency_->attach(queue->get());
+    return queue;
   }
   gpu::Library& library() override { return library_; }
 
  private:
   Ref<id<MTLDevice>> device_;
   MetalLibrary library_;
+  std::shared_ptr<Residency> residency_ = std::make_shared<Residency>(device_.get());
   gpu::Traits traits_;
 };
+
+// The GPU with its tensors, or null if it has none, its compiler refuses them, or they multiply
+// wrongly: no Mac has shown that they work.
+std::shared_ptr<MetalGpu> open_with_tensors(const Ref<id<MTLDevice>>& device,
+                                            const std::string& source) {
+  if (!has_tensors(device.get())) return nullptr;
+  try {
+    auto gpu = std::make_shared<MetalGpu>(device, source, true);
+    return gpu::tensors_multiply(*gpu) ? gpu : nullptr;
+  } catch (const DeviceError&) {
+    return nullptr;
+  }
+}
 
 }  // namespace
 
 std::shared_ptr<gpu::Gpu> open_gpu(const std::string& kernel_directory) {
   const Pool pool;
-  return std::make_shared<MetalGpu>(kernel_directory);
+  const auto device = open_device();
+  const std::string source = join_sources(kernel_directory);
+  if (auto gpu = open_with_tensors(device, source)) return gpu;
+  return std::make_shared<MetalGpu>(device, source, false);
 }
 
 }  // namespace mference::metal

@@ -24,7 +24,8 @@ class MetalPipeline final : public gpu::Pipeline {
 
 class MetalLibrary final : public gpu::Library {
  public:
-  MetalLibrary(id<MTLDevice> device, const std::string& source);
+  // With `tensors`, the kernels may use the tensors of Metal 4.
+  MetalLibrary(id<MTLDevice> device, const std::string& source, bool tensors);
   const gpu::Pipeline& pipeline(const std::string& kernel,
                                 const std::vector<int32_t>& constants) override;
 

@@ -4,11 +4,16 @@
 
 namespace mference::metal {
 
-MetalLibrary::MetalLibrary(id<MTLDevice> device, const std::string& source)
+namespace {
+// MTLLanguageVersion4_0, which older SDKs do not declare.
+constexpr auto kMetal4 = static_cast<MTLLanguageVersion>(4 << 16);
+}  // namespace
+
+MetalLibrary::MetalLibrary(id<MTLDevice> device, const std::string& source, bool tensors)
     : device_(Ref<id<MTLDevice>>::share(device)) {
   const Pool pool;
   const auto options = Ref<MTLCompileOptions*>::adopt([[MTLCompileOptions alloc] init]);
-  [options.get() setLanguageVersion:MTLLanguageVersion3_1];
+  [options.get() setLanguageVersion:tensors ? kMetal4 : MTLLanguageVersion3_1];
   NSError* error = nil;
   library_ = Ref<id<MTLLibrary>>::adopt([device newLibraryWithSource:to_objc(source)
                                                              options:options.get()

@@ -8,7 +8,8 @@
 
 namespace mference::metal {
 
-// The system's GPU, with the kernels of `kernel_directory` (the files of metal/) compiled for it.
+// The system's GPU, with the kernels of `kernel_directory` (the files of metal/) compiled for it. Its
+// matrix units for tensors are used if it has them and they pass a check.
 // Raises DeviceError saying what is missing: a GPU, its family, the version of the system.
 std::shared_ptr<gpu::Gpu> open_gpu(const std::string& kernel_directory);
 

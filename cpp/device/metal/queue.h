@@ -20,7 +20,6 @@ class MetalQueue final : public gpu::Queue {
   explicit MetalQueue(id<MTLDevice> device);
   ~MetalQueue() override;
 
-  // A queue of Metal that its residency set is added to.
   id<MTLCommandQueue> get() const { return queue_.get(); }
 
   void launch(const gpu::Launch& launch) override;

@@ -88,8 +88,8 @@ int64_t allocated() {
   if (gpuFamily >= MTLGPUFamilyApple1 && gpuFamily <= MTLGPUFamilyApple10) {
     return gpuFamily - MTLGPUFamilyApple1 < newest;
   }
-  // The tensor operations of Metal 4 are not emulated.
-  return gpuFamily != MTLGPUFamilyMetal4 && newest >= 7;
+  if (gpuFamily == MTLGPUFamilyMetal4) return get(Setting::kTensors) != 0;
+  return newest >= 7;
 }
 - (id<MTLCommandQueue>)newCommandQueue {
   return [[SoftmetalQueue alloc] initWithDevice:self];

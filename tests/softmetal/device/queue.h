@@ -2,8 +2,14 @@
 
 #import <Metal/Metal.h>
 
+#include <vector>
+
+#include "device/ref.h"
+#include "device/residency.h"
+
 namespace softmetal {
 class SerialThread;
+using ResidencySets = std::vector<Ref<SoftmetalResidencySet*>>;
 }  // namespace softmetal
 
 @class SoftmetalCommandBuffer;
@@ -13,6 +19,7 @@ class SerialThread;
   id<MTLDevice> device_;
   NSString* label_;
   softmetal::SerialThread* thread_;
+  softmetal::ResidencySets* sets_;
 }
 - (instancetype)initWithDevice:(id<MTLDevice>)device;
 - (void)enqueue:(SoftmetalCommandBuffer*)buffer;

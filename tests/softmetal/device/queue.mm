@@ -2,15 +2,18 @@
 
 #include "device/command_buffer.h"
 #include "device/serial_thread.h"
+#include "device/violation.h"
 
 @implementation SoftmetalQueue
 - (instancetype)initWithDevice:(id<MTLDevice>)device {
   device_ = device;
   thread_ = new softmetal::SerialThread;
+  sets_ = new softmetal::ResidencySets;
   return self;
 }
 - (void)dealloc {
   delete thread_;
+  delete sets_;
   [label_ release];
   [super dealloc];
 }
@@ -32,6 +35,7 @@
   return [[[SoftmetalCommandBuffer alloc] initWithQueue:self retaining:NO] autorelease];
 }
 - (void)enqueue:(SoftmetalCommandBuffer*)buffer {
+  for (const auto& set : *sets_) [set.get() checkMemory];
   [buffer retain];
   thread_->post([buffer] {
     [buffer run];
@@ -39,7 +43,11 @@
   });
 }
 - (void)addResidencySet:(id<MTLResidencySet>)residencySet {
+  if (residencySet == nil) softmetal::violation("-[MTLCommandQueue addResidencySet:]: nil");
+  sets_->push_back(softmetal::Ref<SoftmetalResidencySet*>::share(
+      static_cast<SoftmetalResidencySet*>(residencySet)));
 }
 - (void)removeResidencySet:(id<MTLResidencySet>)residencySet {
+  std::erase_if(*sets_, [&](const auto& set) { return set.get() == residencySet; });
 }
 @end

@@ -2,6 +2,7 @@
 
 #import <Metal/Metal.h>
 
+#include <mutex>
 #include <vector>
 
 #include "device/ref.h"
@@ -15,6 +16,9 @@ using Allocations = std::vector<Ref<id<MTLAllocation>>>;
   NSString* label_;
   softmetal::Allocations* pending_;
   softmetal::Allocations* committed_;
+  std::mutex* mutex_;
 }
 - (instancetype)initWithDevice:(id<MTLDevice>)device label:(NSString*)label;
+// Aborts if the memory of a buffer in the set is gone.
+- (void)checkMemory;
 @end

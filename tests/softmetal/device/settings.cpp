@@ -29,6 +29,7 @@ constexpr std::array<Entry, static_cast<size_t>(Setting::kCount)> kEntries{{
     {"event_timeout_ms", 60'000},
     {"os_major", 26},
     {"gpu_family", 9},
+    {"tensors", 0},
     {"no_device", 0},
 }};
 

@@ -27,7 +27,8 @@ enum class Setting {
   kEventTimeoutMs,     // after which a command buffer that waits for an event fails
   kOsMajor,            // the version of macOS that NSProcessInfo tells
   kGpuFamily,          // the newest MTLGPUFamilyApple: 7 for M1, 9 for M3
-  kNoDevice,           // 1: MTLCreateSystemDefaultDevice gives nil
+  kTensors,   // 1: the GPU is of MTLGPUFamilyMetal4, whose tensors kernels bring themselves
+  kNoDevice,  // 1: MTLCreateSystemDefaultDevice gives nil
   kCount,
 };
 
