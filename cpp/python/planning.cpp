@@ -1,4 +1,4 @@
-// The rules by which the model plans its reads, its chunks and its state, for tests.
+// The rules by which the model plans its buffers, its reads, its chunks and its state, for tests.
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "device/gpu/cuts.h"
 #include "experts/advice.h"
 #include "model/tiles.h"
 #include "python/bindings.h"
@@ -31,6 +32,15 @@ Ranges merge_ranges(const Ranges& ranges) {
     merged.emplace_back(range.offset, range.size);
   }
   return merged;
+}
+
+Ranges buffer_cuts(size_t size, size_t limit, const Ranges& spans) {
+  std::vector<Range> given;
+  for (const auto& [first, last] : spans) given.push_back({first, last});
+  Ranges cuts;
+  for (const Range& range : gpu::cut(size, limit, given))
+    cuts.emplace_back(range.first, range.last);
+  return cuts;
 }
 
 std::vector<Ints> spans(int tokens, int chunk) {
@@ -106,7 +116,8 @@ py::dict kv_layer(const OwnedKv& kv, int index) {
 
 void bind_planning(py::module_& module) {
   py::module_ planning =
-      module.def_submodule("planning", "How the model plans its reads, its chunks and its state.");
+      module.def_submodule("planning", "How the model plans buffers, reads, chunks and state.");
+  planning.def("buffer_cuts", &buffer_cuts, py::arg("size"), py::arg("limit"), py::arg("spans"));
   planning.def("merge", &merge_ranges, py::arg("ranges"));
   py::class_<AdvicePolicy>(planning, "AdvicePolicy")
       .def(py::init([](const std::string& mode, int misses, size_t size, uint64_t slow_call_ns) {

@@ -372,11 +372,16 @@ class _KvLayer(TypedDict):
     values: tuple[int, int]
 
 class planning:  # noqa: N801
-    """How the model plans its reads, its chunks and its state (a submodule, for tests).
+    """How the model plans buffers, reads, chunks and state (a submodule, for tests).
 
     Everything raises DeviceError for what it refuses.
     """
 
+    @staticmethod
+    def buffer_cuts(
+        size: int, limit: int, spans: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Ranges of at most `limit` bytes that cover [0, size), cut only between spans."""
     @staticmethod
     def merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """The union of (offset, size) ranges, ascending; what overlaps or touches is one."""

@@ -38,8 +38,8 @@ def bare_install(tmp_path_factory):
     return place / "bare.gturbo"
 
 
-def test_json_holds_the_answer_and_its_counts(mference_command, demo_install, question):
-    result = mference_command(
+def test_json_holds_the_answer_and_its_counts(mference_process, demo_install, question):
+    result = mference_process(
         "generate", "--model", demo_install, "--messages-file",
         question("What is a lighthouse?"), "--json", *GREEDY,
     )  # fmt: skip
@@ -204,8 +204,8 @@ def test_verify_prints_json(mference_command, demo_install, tmp_path):
 
 
 def test_output_that_the_character_set_lacks_becomes_question_marks(
-    mference_command, cli_environment, monkeypatch
+    mference_process, cli_environment, monkeypatch
 ):
     monkeypatch.setitem(cli_environment, "PYTHONIOENCODING", "ascii")
-    result = mference_command("demo", "--once", "What is the capital of Brazil?")
+    result = mference_process("demo", "--once", "What is the capital of Brazil?")
     assert (result.returncode, result.stdout) == (0, "The capital of Brazil is Bras?lia.\n")

@@ -103,16 +103,16 @@ def test_a_model_of_another_family_is_refused(generate, own_install, permission)
     check_line(generate(own_install, *permission), 1, "qwen36")
 
 
-def test_a_question_that_is_no_text_is_refused(mference_command):
-    check_line(mference_command("demo", "--once", os.fsdecode(b"caf\xe9")), 2, "--once")
+def test_a_question_that_is_no_text_is_refused(mference_process):
+    check_line(mference_process("demo", "--once", os.fsdecode(b"caf\xe9")), 2, "--once")
 
 
 @pytest.mark.parametrize("flag", ["--prompt", "--stop", "--system"])
-def test_an_argument_that_is_no_text_is_refused(mference_command, demo_install, flag):
+def test_an_argument_that_is_no_text_is_refused(mference_process, demo_install, flag):
     command = "chat" if flag == "--system" else "generate"
     prompt = [] if flag != "--stop" else ["--prompt", "x"]
     broken = os.fsdecode(b"caf\xe9")
-    result = mference_command(command, "--model", demo_install, *prompt, flag, broken)
+    result = mference_process(command, "--model", demo_install, *prompt, flag, broken)
     check_line(result, 2, flag, "not UTF-8")
 
 
@@ -166,15 +166,15 @@ def test_a_schema_that_is_none_is_named(mference_command, demo_install, tmp_path
 
 
 @pytest.mark.parametrize("name", [MANIFEST, LAYOUT, RECEIPT])
-def test_a_pipe_in_place_of_a_file_is_not_waited_for(mference_command, own_install, name):
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(mference_process, own_install, name):
     (own_install / name).unlink()
     os.mkfifo(own_install / name)
     if name == RECEIPT:
-        result = mference_command(
+        result = mference_process(
             "generate", "--model", own_install, "--prompt", "x", "--verify", "trusted-receipt"
         )
     else:
-        result = mference_command("verify", own_install)
+        result = mference_process("verify", own_install)
     check_line(result, 1, name.rpartition("/")[2])
 
 
@@ -184,8 +184,8 @@ def test_an_install_whose_path_is_no_text_is_named(mference_command, own_install
     check_line(mference_command(*command, place.name), 1, "UTF-8")
 
 
-def test_line_ends_and_escapes_of_a_name_do_not_reach_the_terminal(mference_command):
-    result = mference_command("verify", "a\nb\x1b[31m")
+def test_line_ends_and_escapes_of_a_name_do_not_reach_the_terminal(mference_process):
+    result = mference_process("verify", "a\nb\x1b[31m")
     check_line(result, 1, r"there is no directory a\nb\x1b[31m.")
 
 
@@ -199,24 +199,15 @@ def test_a_context_that_no_model_has_is_refused(mference_command, context):
     check_line(mference_command("doctor", "--quick", "--max-context", context), 2, "--max-context")
 
 
-def test_a_current_folder_that_was_removed_is_named(cli_environment, tmp_path):
-    (tmp_path / "gone").mkdir()
-    result = subprocess.run(
-        ["bash", "-c", 'rmdir "$PWD" && "$@"', "bash", *COMMAND, "doctor", "--quick"],
-        cwd=tmp_path / "gone", env=cli_environment,
-        text=True, capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
-    check_line(result, 1, "current folder")
+def test_a_current_folder_that_was_removed_is_named(shell):
+    line = 'mkdir gone && cd gone && rmdir "$PWD" && "$@"'
+    check_line(shell(line, "doctor", "--quick"), 1, "current folder")
 
 
-def test_too_little_memory_for_a_measurement_is_one_line(cli_environment):
+def test_too_little_memory_for_a_measurement_is_one_line(shell):
     # Enough addresses for Python, and too few for the measurement or for a thread a processor.
-    result = subprocess.run(
-        ["bash", "-c", 'ulimit -v 300000; "$@"', "bash", *COMMAND, "doctor", "--quick"],
-        env={**cli_environment, "OPENBLAS_NUM_THREADS": "1"},
-        text=True, capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
-    check_line(result, 1)
+    line = 'ulimit -v 300000; OPENBLAS_NUM_THREADS=1 "$@"'
+    check_line(shell(line, "doctor", "--quick"), 1)
 
 
 @pytest.mark.parametrize("flag", ["--tools", "--thinking"])
@@ -229,31 +220,22 @@ def test_what_needs_a_conversation_is_refused_for_a_prompt(
 
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
 @pytest.mark.parametrize("arguments", [["--help"], ["generate", "--help"]])
-def test_a_help_text_that_cannot_be_written_is_a_failure(cli_environment, arguments, redirection):
-    result = subprocess.run(
-        ["bash", "-c", f'"$@" {redirection}', "bash", *COMMAND, *arguments],
-        env=cli_environment, text=True, capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
-    check_line(result, 1, "output")
+def test_a_help_text_that_cannot_be_written_is_a_failure(shell, arguments, redirection):
+    check_line(shell(f'"$@" {redirection}', *arguments), 1, "output")
 
 
-def test_a_cache_that_takes_no_files_is_named(cli_environment, tmp_path):
+def test_a_cache_that_takes_no_files_is_named(
+    mference_command, cli_environment, monkeypatch, tmp_path
+):
     (tmp_path / "file").write_text("")
-    environment = {**cli_environment, "XDG_CACHE_HOME": str(tmp_path / "file")}
-    result = subprocess.run(
-        [*COMMAND, "demo", "--once", "x"],
-        env=environment, text=True, capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
-    check_line(result, 1, str(tmp_path / "file"))
+    monkeypatch.setitem(cli_environment, "XDG_CACHE_HOME", str(tmp_path / "file"))
+    check_line(mference_command("demo", "--once", "x"), 1, str(tmp_path / "file"))
 
 
-def test_a_disk_that_is_full_is_a_failure_and_leaves_no_install(cli_environment, tmp_path):
+def test_a_disk_that_is_full_is_a_failure_and_leaves_no_install(shell, tmp_path):
     # A limit on the size of files stands in for the disk's.
-    result = subprocess.run(
-        ["bash", "-c", 'ulimit -f 1000; "$@"', "bash", *COMMAND, "install", "--model", "demo",
-         "--output", str(tmp_path / "d.gturbo")],
-        env=cli_environment, text=True, capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
+    line = 'ulimit -f 1000; "$@"'
+    result = shell(line, "install", "--model", "demo", "--output", "d.gturbo")
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     assert "File too large" in result.stderr

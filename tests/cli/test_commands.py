@@ -17,8 +17,8 @@ LIGHTHOUSE = "A lighthouse is a tower with a light that gives warning of shoals 
 GREEDY = ("--temperature", "0")
 
 
-def test_demo_once_prints_the_answer_and_nothing_else_on_stdout(mference_command):
-    result = mference_command("demo", "--once", "What is a lighthouse?")
+def test_demo_once_prints_the_answer_and_nothing_else_on_stdout(mference_process):
+    result = mference_process("demo", "--once", "What is a lighthouse?")
     assert (result.returncode, result.stdout) == (0, LIGHTHOUSE + "\n")
     assert "tokens/s" in result.stderr
 
@@ -53,8 +53,8 @@ def test_a_user_without_a_home_is_told_what_to_name(monkeypatch):
         demo.cache_directory()
 
 
-def test_demo_chats_over_a_pipe_with_memory_of_the_conversation(mference_command):
-    result = mference_command(
+def test_demo_chats_over_a_pipe_with_memory_of_the_conversation(mference_process):
+    result = mference_process(
         "demo", stdin="What is a dog?\n/history\n/clear\n/history\n/quit\nx\n"
     )
     assert result.returncode == 0
@@ -78,14 +78,14 @@ def test_demo_is_reinstalled_when_its_install_is_damaged(mference_command, cli_e
     assert (result.returncode, result.stdout) == (0, LIGHTHOUSE + "\n")
 
 
-def test_install_verify_generate(mference_command):
-    installed = mference_command("install", "--model", "demo", "--output", "d.gturbo")
+def test_install_verify_generate(mference_process):
+    installed = mference_process("install", "--model", "demo", "--output", "d.gturbo")
     assert (installed.returncode, installed.stdout) == (0, "")
     assert "Installed" in installed.stderr
-    verified = mference_command("verify", "d.gturbo")
+    verified = mference_process("verify", "d.gturbo")
     assert verified.returncode == 0
     assert verified.stdout.startswith("d.gturbo: all ")
-    generated = mference_command(
+    generated = mference_process(
         "generate", "--model", "d.gturbo", "--prompt", "A lighthouse is", *GREEDY, "--max-new", "6"
     )
     assert generated.returncode == 0
@@ -93,24 +93,24 @@ def test_install_verify_generate(mference_command):
     assert "answer" in generated.stderr
 
 
-def test_an_install_that_was_killed_can_be_discarded_and_made_again(mference_command, tmp_path):
+def test_an_install_that_was_killed_can_be_discarded_and_made_again(mference_process, tmp_path):
     for name in ("d.gturbo.partial", "d.gturbo"):
         (tmp_path / name).mkdir()
     (tmp_path / "d.gturbo.resume.json").write_text("{}")
     install = ("install", "--model", "demo", "--output", "d.gturbo")
-    refused = mference_command(*install, "--overwrite")
+    refused = mference_process(*install, "--overwrite")
     assert refused.returncode == 1
     assert "install --discard-partial --output" in refused.stderr
-    assert mference_command("install", "--discard-partial", "--output", "d.gturbo").returncode == 0
+    assert mference_process("install", "--discard-partial", "--output", "d.gturbo").returncode == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["d.gturbo", "d.gturbo.install.lock"]
-    assert mference_command(*install, "--overwrite").returncode == 0
+    assert mference_process(*install, "--overwrite").returncode == 0
 
 
-def test_generate_answers_a_messages_file(mference_command, demo_install, tmp_path):
+def test_generate_answers_a_messages_file(mference_process, demo_install, tmp_path):
     (tmp_path / "chat.json").write_text(
         json.dumps([{"role": "user", "content": "What is a lighthouse?"}])
     )
-    result = mference_command(
+    result = mference_process(
         "generate", "--model", demo_install, "--messages-file", "chat.json", *GREEDY, "--quiet"
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, LIGHTHOUSE + "\n", "")
@@ -125,12 +125,12 @@ def test_stop_text_is_not_shown(mference_command, demo_install, tmp_path):
     assert result.stdout == "A lighthouse is a tower\n"
 
 
-def test_a_seed_makes_draws_repeatable(mference_command, demo_install):
+def test_a_seed_makes_draws_repeatable(mference_process, demo_install):
     command = (
         "generate", "--model", demo_install, "--prompt", "The", "--temperature", "1.5",
         "--max-new", "16", "--seed", "7",
     )  # fmt: skip
-    first, second = mference_command(*command), mference_command(*command)
+    first, second = mference_process(*command), mference_process(*command)
     assert first.returncode == 0
     assert first.stdout == second.stdout
 

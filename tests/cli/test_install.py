@@ -5,7 +5,6 @@ import os
 import pty
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -87,35 +86,33 @@ def test_families_as_json_gives_every_detail(mference_command):
     assert qwen38["runs"] is False
 
 
-def test_families_fit_into_a_narrow_terminal(cli_environment, tmp_path):
+def shown_on_terminal(stream, arguments, environment, place):
+    """What the command writes to `stdout` or `stderr`, if that is a terminal."""
     master, slave = pty.openpty()
     try:
         subprocess.run(
-            [*COMMAND, "families"], cwd=tmp_path, stdout=slave, timeout=60, check=True,
-            env={**cli_environment, "COLUMNS": "80", "TERM": "dumb"},
+            [*COMMAND, *arguments], cwd=place, env=environment, timeout=60, check=True,
+            **{stream: slave},
         )  # fmt: skip
-        shown = os.read(master, 1 << 16).decode()
+        return os.read(master, 1 << 16).decode()
     finally:
         os.close(slave)
         os.close(master)
+
+
+def test_families_fit_into_a_narrow_terminal(cli_environment, tmp_path):
+    environment = {**cli_environment, "COLUMNS": "80", "TERM": "dumb"}
+    shown = shown_on_terminal("stdout", ["families"], environment, tmp_path)
     lines = shown.replace("\r", "").splitlines()
     assert max(map(len, lines)) <= 80
     for entry in ENTRIES.values():
         assert entry.embedded or entry.repo in shown
 
 
-def test_an_install_in_a_terminal_shows_progress(cli_environment, tmp_path: Path):
-    master, slave = pty.openpty()
-    try:
-        subprocess.run(
-            [*COMMAND, "install", "--model", "demo", "--output", "o.gturbo"],
-            env={**cli_environment, "TERM": "xterm"}, cwd=tmp_path, stderr=slave, timeout=60,
-            check=True,
-        )  # fmt: skip
-        shown = os.read(master, 1 << 16).decode()
-    finally:
-        os.close(slave)
-        os.close(master)
+def test_an_install_in_a_terminal_shows_progress(cli_environment, tmp_path):
+    arguments = ["install", "--model", "demo", "--output", "o.gturbo"]
+    environment = {**cli_environment, "TERM": "xterm"}
+    shown = shown_on_terminal("stderr", arguments, environment, tmp_path)
     assert "copy" in shown
     assert "verify" in shown
     assert "Installed " in shown

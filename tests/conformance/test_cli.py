@@ -5,12 +5,10 @@ messages file goes to `generate`. The values, defaults, ranges, exit codes and s
 flags there are besides, and whether `--flag=value` is a spelling of `--flag value`, does not.
 """
 
-import io
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import asdict, fields
 
@@ -25,7 +23,7 @@ from mference.cli.options import GenerationOptions, parse_chunk, parse_slots
 from mference.engine import auto_chunk
 from mference.session.generation import answer_limit
 from tests.chat.demo import chat_format
-from tests.cli.conftest import COMMAND
+from tests.cli.conftest import COMMAND, run_here
 from tests.conformance.loader import cases
 
 SWITCHES = {"--chat", "--quiet", "--flash-head", "--help"}
@@ -50,12 +48,8 @@ def run(monkeypatch, capsys):
     """Runs the command line in this process: exit code, stdout, stderr."""
 
     def command(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "argv", ["mference", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        out, err = capsys.readouterr()
-        return left.value.code or 0, out, err
+        done = run_here(monkeypatch, capsys, ["mference", *map(str, arguments)], stdin)
+        return done.returncode, done.stdout, done.stderr
 
     return command
 

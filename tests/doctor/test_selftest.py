@@ -63,7 +63,7 @@ def test_the_golden_tool_conversation_is_that_of_the_reference(text):
 
 def test_another_token_is_found_and_named():
     golden = GOLDENS["Hello!"]
-    wrong = replace(golden, answer=(*golden.answer[:3], 7, *golden.answer[4:]))
+    wrong = replace(golden, answer=(*golden.answer[:3], 7))
     verdicts = self_test([wrong])
     assert [v.device for v in verdicts] == NAMES
     for verdict in verdicts:

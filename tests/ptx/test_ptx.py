@@ -75,14 +75,19 @@ def test_every_kernel_has_a_text_of_its_own(ptx):
         assert re.findall(r"\.entry (\w+)\(", text) == [name.split("-")[0]]
 
 
-def test_every_operation_hands_the_driver_what_its_kernels_need(fake):
-    ptxas = {"FAKE_CUDA_PTXAS": shutil.which("ptxas")} if shutil.which("ptxas") else {}
+def check_suite(*arguments, **variables):
+    """Runs the tests named, none of which may be skipped."""
     done = run(
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "ptx",
-        "-m", "not slow", "tests/device", **fake, **ptxas,
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow",
+        *arguments, **variables,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout
+
+
+def test_every_operation_hands_the_driver_what_its_kernels_need(fake):
+    ptxas = {"FAKE_CUDA_PTXAS": shutil.which("ptxas")} if shutil.which("ptxas") else {}
+    check_suite("-k", "ptx", "tests/device", **fake, **ptxas)
 
 
 @pytest.mark.slow
@@ -90,12 +95,7 @@ def test_every_operation_hands_the_driver_what_its_kernels_need(fake):
 def test_the_demo_model_waits_and_wraps_memory(fake, refuse):
     """Whether the driver registers memory or not: then weights are copied."""
     refusing = {"FAKE_CUDA_REFUSE_REGISTER": "of files"} if refuse else {}
-    done = run(
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.ptx.as_metal",
-        "-m", "not slow", "tests/metal/test_demo_model.py", **fake, **refusing,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "skipped" not in done.stdout
+    check_suite("-p", "tests.ptx.as_metal", "tests/metal/test_demo_model.py", **fake, **refusing)
 
 
 def test_a_launch_that_fails_is_named(fake):

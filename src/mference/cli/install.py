@@ -1,6 +1,7 @@
 """`mference install`: repack a checkpoint into a `.gturbo` directory."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -101,10 +102,14 @@ def install(
     if request.discard:
         discard_partial(request.output)
         note(f"Removed what was left of an unfinished install of {request.output}.")
-    elif request.dry_run:
-        _show_plan(request)
+        return
+    result = _carried_out(request)
+    if request.json:
+        print(compact(_fields(result)))
+    elif isinstance(result, InstallPlan):
+        _show_plan(result)
     else:
-        _show_report(request)
+        _show_report(result)
 
 
 def checked(*, output: Path, model: str | None, **flags: Any) -> Request:  # noqa: ANN401
@@ -135,43 +140,30 @@ def checked(*, output: Path, model: str | None, **flags: Any) -> Request:  # noq
     return request
 
 
-def _show_plan(request: Request) -> None:
+def _carried_out(request: Request) -> InstallPlan | InstallReport:
     with byte_progress() as update:
-        plan = mference.install(
+        run = partial(
+            mference.install,
             request.source,
             request.output,
             entry=request.model,
             base_url=request.base_url,
             overwrite=request.overwrite,
             resume=request.resume,
-            dry_run=True,
             allow_unpinned=request.allow_unpinned,
             progress=lambda p: update(p.phase, p.done, p.total),
         )
-    if request.json:
-        print(compact(_fields(plan)))
-        return
+        return run(dry_run=True) if request.dry_run else run()
+
+
+def _show_plan(plan: InstallPlan) -> None:
     verb = "download" if "://" in plan.source else "copy"
     print(f"{f'to {verb}':<12} {size(plan.download)} from {plan.source}")
     print(f"to install   {size(plan.installed)} in {plan.path}")
     print(f"disk space   {size(plan.required)} needed, {size(plan.free)} free")
 
 
-def _show_report(request: Request) -> None:
-    with byte_progress() as update:
-        report = mference.install(
-            request.source,
-            request.output,
-            entry=request.model,
-            base_url=request.base_url,
-            overwrite=request.overwrite,
-            resume=request.resume,
-            allow_unpinned=request.allow_unpinned,
-            progress=lambda p: update(p.phase, p.done, p.total),
-        )
-    if request.json:
-        print(compact(_fields(report)))
-        return
+def _show_report(report: InstallReport) -> None:
     reused = f", {size(report.reused)} of it copied before" if report.reused else ""
     note(f"Installed {report.path} ({size(report.bytes)}{reused}).")
 

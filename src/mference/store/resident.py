@@ -208,29 +208,5 @@ def _entry(view: mmap.mmap, at: int, index_size: int) -> ResidentTensor:
     )  # fmt: skip
 
 
-def buffer_cuts(region: int, limit: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Cut a region of `region` bytes into buffers of at most `limit` bytes.
-
-    Cuts fall only between `spans` (one a tensor: weight, scales and biases together), greedily as
-    late as possible. Raises `IndexCorrupt` if one span exceeds the limit or none is known.
-    """
-    if region <= limit:
-        return [(0, region)]
-    cuts: list[tuple[int, int]] = []
-    start = end = 0
-    for span_start, span_end in (*sorted(spans), (region, region)):
-        if span_end - start > limit:
-            if end > start:
-                cuts.append((start, end))
-            start = end
-            if span_end - start > limit:
-                raise _corrupt(
-                    f"the bytes [{span_start}, {span_end}) do not fit one buffer of {limit} bytes"
-                )
-        end = max(end, span_end)
-    cuts.append((start, end))
-    return cuts
-
-
 def _corrupt(message: str) -> IndexCorrupt:
     return IndexCorrupt(f"{WEIGHTS}: {message}. {REINSTALL}")
