@@ -61,10 +61,12 @@ inline float activate(float u) {
   return u / (1.0f + precise::exp(-v));
 }
 
+// Several threadgroups may be here at once: what one of them says is as good as what another does.
 inline void raise(device int* faults, int fault, int value, int limit) {
-  faults[3 * fault + 1] = value;
-  faults[3 * fault + 2] = limit;
-  faults[3 * fault] = 1;
+  device atomic_int* words = reinterpret_cast<device atomic_int*>(faults + 3 * fault);
+  atomic_store_explicit(words + 1, value, memory_order_relaxed);
+  atomic_store_explicit(words + 2, limit, memory_order_relaxed);
+  atomic_store_explicit(words, 1, memory_order_relaxed);
 }
 
 // The sum over a threadgroup, in every thread. `shared` holds one float a simdgroup; all threads

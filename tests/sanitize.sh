@@ -1,10 +1,24 @@
 #!/usr/bin/env bash
-# Builds the core with sanitizers in an environment of its own and runs the core's tests in it.
+# Builds the core with sanitizers in an environment of its own and runs the core's tests in it. Where
+# its packages are, the Metal device and the software device under it are part of that.
 # Usage: tests/sanitize.sh PYTHON address,undefined|thread [pytest arguments]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$1 sanitizers=$2
 shift 2
+
+case $sanitizers in
+  thread) runtime=tsan ;;
+  *) runtime=asan ;;
+esac
+if command -v clang++-19 >/dev/null && [ -e /usr/include/Block.h ] &&
+  compgen -G '/usr/lib/gcc/*/*/include/objc/objc.h' >/dev/null; then
+  export CXX=clang++-19
+  runtime=libclang_rt.$runtime-$(uname -m).so metal=ON
+else
+  export CXX=${CXX:-g++}
+  runtime=lib$runtime.so metal=OFF
+fi
 
 home=build/sanitize-${sanitizers//,/-}
 if [ ! -x "$home/venv/bin/python" ]; then
@@ -14,18 +28,17 @@ if [ ! -x "$home/venv/bin/python" ]; then
 fi
 "$home/venv/bin/pip" install --quiet --disable-pip-version-check --no-build-isolation \
   --config-settings=build-dir="$home/core" --config-settings=cmake.build-type=RelWithDebInfo \
-  --config-settings=cmake.define.MFERENCE_SANITIZE="$sanitizers" .
+  --config-settings=install.strip=false \
+  --config-settings=cmake.define.MFERENCE_SANITIZE="$sanitizers" \
+  --config-settings=cmake.define.MFERENCE_SOFTMETAL=$metal .
 
-case $sanitizers in
-  thread) runtime=libtsan.so ;;
-  *) runtime=libasan.so ;;
-esac
-[ $# -gt 0 ] || set -- tests/device tests/experts tests/model tests/oracles -m "not slow"
+[ $# -gt 0 ] || set -- tests/device tests/experts tests/metal tests/model tests/oracles -m "not slow"
 # The interpreter itself leaks on purpose, so leaks are not looked for.
 # The runtime finds what throws exceptions only in a C++ library that is loaded before Python's
 # modules are. Its reports go to the terminal past pytest, which dies with the process.
-libraries="$("${CXX:-g++}" -print-file-name=$runtime) $("${CXX:-g++}" -print-file-name=libstdc++.so)"
-LD_PRELOAD=$libraries \
-  ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-  TSAN_OPTIONS=halt_on_error=1 OPENBLAS_NUM_THREADS=1 \
+libraries="$("$CXX" -print-file-name="$runtime") $("$CXX" -print-file-name=libstdc++.so)"
+# Reports name functions and lines with what g++ brings: clang's own symbolizer is another package.
+options=halt_on_error=1:external_symbolizer_path=$(command -v addr2line)
+LD_PRELOAD=$libraries ASAN_OPTIONS=$options:detect_leaks=0 UBSAN_OPTIONS=$options:print_stacktrace=1 \
+  TSAN_OPTIONS=$options OPENBLAS_NUM_THREADS=1 \
   "$home/venv/bin/python" -m pytest -q --capture=sys -p no:cacheprovider "$@"
