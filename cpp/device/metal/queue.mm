@@ -114,20 +114,19 @@ void MetalQueue::commit() {
 
 void MetalQueue::complete(State& state, const Record& record, id<MTLCommandBuffer> buffer) {
   const Pool pool;
-  std::exception_ptr error;
-  if ([buffer status] == MTLCommandBufferStatusError) {
+  const bool failed = [buffer status] == MTLCommandBufferStatusError;
+  if (failed) {
     std::string kernels;
     for (const std::string& label : record.labels) kernels += (kernels.empty() ? "" : ", ") + label;
-    error = std::make_exception_ptr(DeviceError(
+    auto error = std::make_exception_ptr(DeviceError(
         "the GPU failed while it ran " + (kernels.empty() ? std::string("no kernel") : kernels) +
         ": " + reason([buffer error])));
-  }
-  {
+    // Handed on, not shared: whoever hears of it may free it.
     const std::lock_guard lock(state.mutex);
-    if (error && !state.error) state.error = error;
+    if (!state.error) state.error = std::move(error);
   }
   // A buffer that failed may not have signalled, and somebody may be waiting.
-  if (error) {
+  if (failed) {
     for (const auto& [event, value] : record.signals) raise_event(event.get(), value);
   }
   {
