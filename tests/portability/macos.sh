@@ -19,7 +19,7 @@ PATH=$PWD/$home/venv/bin:$PATH
 # No Mac, so no SDK: zig brings the C library's headers, the software device's headers stand in for
 # the frameworks', which tests/softmetal/api checks against Apple's, and stubs stand in for the
 # frameworks. Linux's strip is no use.
-for framework in Foundation Metal; do
+for framework in CoreGraphics Foundation Metal; do
   mkdir -p "$home/frameworks/$framework.framework"
   printf -- '--- !tapi-tbd\ntbd-version: 4\ntargets: [ arm64-macos ]\ninstall-name: %s\n...\n' \
     "/System/Library/Frameworks/$framework.framework/$framework" \

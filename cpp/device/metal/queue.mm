@@ -58,8 +58,16 @@ void MetalQueue::launch(const gpu::Launch& launch) {
     const View& view = launch.views[i];
     if (view) places[i] = static_cast<const MetalBuffer&>(*view.buffer).place(view);
   }
-  id<MTLComputeCommandEncoder> encoder = this->encoder();
   const auto& pipeline = static_cast<const MetalPipeline&>(*launch.pipeline);
+  // Registers bound it, so it is each pipeline's own. A larger dispatch is dropped without an error.
+  const NSUInteger most = [pipeline.get() maxTotalThreadsPerThreadgroup];
+  if (launch.threads > most) {
+    throw DeviceError(std::string("kernel ") + launch.label + " needs " +
+                      std::to_string(launch.threads) +
+                      " threads in a threadgroup, and this GPU runs " + std::to_string(most) +
+                      "; choose device cpu");
+  }
+  id<MTLComputeCommandEncoder> encoder = this->encoder();
   [encoder setComputePipelineState:pipeline.get()];
   for (int i = 0; i < launch.view_count; ++i) {
     if (places[i].buffer == nil) continue;
