@@ -78,14 +78,12 @@ kernel void argmax_finish(device const ulong* best [[buffer(0)]], device int* to
 // maximum)}.
 // Grid: entries / kSortBlock; kSortThreads threads. Offsets: logits and parts 4 bytes, the others
 // 8.
-kernel void candidates_sort(device const float* logits [[buffer(0)]],
-                            device const ulong* from [[buffer(1)]], device ulong* to [[buffer(2)]],
-                            device float* parts [[buffer(3)]],
-                            constant CandidateArguments& a [[buffer(4)]],
-                            uint block [[threadgroup_position_in_grid]],
-                            uint thread_index [[thread_index_in_threadgroup]],
-                            uint simdgroup [[simdgroup_index_in_threadgroup]],
-                            uint lane [[thread_index_in_simdgroup]]) {
+[[max_total_threads_per_threadgroup(kSortThreads)]] kernel void candidates_sort(
+    device const float* logits [[buffer(0)]], device const ulong* from [[buffer(1)]],
+    device ulong* to [[buffer(2)]], device float* parts [[buffer(3)]],
+    constant CandidateArguments& a [[buffer(4)]], uint block [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   threadgroup ulong keys[kSortBlock];
   threadgroup float sums[kSortThreads / kLanes];
   const int base = int(block) * kSortBlock;

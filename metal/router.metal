@@ -5,7 +5,7 @@
 // new x, the last one times hidden^-1/2.
 // Grid: rows; kRowThreads threads, hidden <= kRowThreads * kRowValues. Offsets: float32 4 bytes,
 // BF16 2.
-kernel void router_setup(
+[[max_total_threads_per_threadgroup(kRowThreads)]] kernel void router_setup(
     device float* x [[buffer(0)]], device const float* attention [[buffer(1)]],
     device const ushort* post_attention [[buffer(2)]], device const ushort* pre_dense [[buffer(3)]],
     device const ushort* pre_routed [[buffer(4)]], device const ushort* router_scale [[buffer(5)]],

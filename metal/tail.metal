@@ -5,7 +5,7 @@
 // is 0, else that of its parts by weight in ascending id, in the arithmetic of accumulate.
 // Grid: rows; kRowThreads threads, hidden <= kRowThreads * kRowValues, parts <= kMaxParts. Offsets:
 // float32 and int32 4 bytes, BF16 2.
-kernel void layer_tail(
+[[max_total_threads_per_threadgroup(kRowThreads)]] kernel void layer_tail(
     device float* x [[buffer(0)]], device const float* shared [[buffer(1)]],
     device const float* routed [[buffer(2)]], device const int* ids [[buffer(3)]],
     device const float* weights [[buffer(4)]], device const ushort* post_shared [[buffer(5)]],

@@ -3,7 +3,8 @@
 // It compiles only where the Metal compiler has tensors (language version 4.0), and is used only if
 // the launches set kTensor, which they do on a GPU whose traits say tensor_ops. It has never been
 // compiled: the Linux checks have no tensors. So a device that opens compares it with simdgroup
-// matrices first. Both tiles are float16, so activations beyond 65504 overflow here.
+// matrices first. Both tiles are float16, whose range activations exceed: each row is brought near
+// one by a power of two, and back in the sums.
 #pragma once
 
 #include "common.h"
@@ -12,6 +13,23 @@
 #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
 
 #include <metal_tensor>
+
+// The power of two that brings a row's largest value to 1 to 2, from the four threads that load it.
+inline float row_scale(device const float* x, device const ushort* norm, int cols,
+                       uint thread_index) {
+  float largest = 0.0f;
+  for (int c = int(thread_index) % 4 * 8; c < cols; c += TILE_COLUMNS) {
+    float own[8];
+    load_activations(x + c, norm + c, own);
+    UNROLL
+    for (int i = 0; i < 8; ++i) largest = max(largest, fabs(own[i]));
+  }
+  largest = max(largest, simd_shuffle_xor(largest, 1));
+  largest = max(largest, simd_shuffle_xor(largest, 2));
+  // 2^-e of the exponent field e, kept where neither it nor its inverse is subnormal.
+  const uint field = clamp(as_type<uint>(largest) >> 23, 1u, 253u);
+  return as_type<float>((254u - field) << 23);
+}
 
 // As multiply_tile, with the tiles stored row after row.
 inline void multiply_tile_tensor(Matrix row, int bits, int group, bool words, int cols,
@@ -34,6 +52,8 @@ inline void multiply_tile_tensor(Matrix row, int bits, int group, bool words, in
   }
   const int n = int(thread_index) / 2, n_column = int(thread_index) % 2 * COLUMNS;
   const int t = int(thread_index) / 4, t_column = int(thread_index) % 4 * 8;
+  const float scale = row_scale(x, norm, cols, thread_index);
+  if (thread_index % 4 == 0) factors[thread_index / 4] = 1.0f / scale;
   float squares = 0.0f;
   for (int c = 0; c < cols; c += TILE_COLUMNS) {
     half weights[COLUMNS];
@@ -44,7 +64,7 @@ inline void multiply_tile_tensor(Matrix row, int bits, int group, bool words, in
     UNROLL
     for (int i = 0; i < COLUMNS; ++i) ws[n * TILE_COLUMNS + n_column + i] = weights[i];
     UNROLL
-    for (int i = 0; i < 8; ++i) xs[t * TILE_COLUMNS + t_column + i] = half(own[i]);
+    for (int i = 0; i < 8; ++i) xs[t * TILE_COLUMNS + t_column + i] = half(own[i] * scale);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     product.run(x_tile, w_tile, sums);
   }
@@ -53,8 +73,9 @@ inline void multiply_tile_tensor(Matrix row, int bits, int group, bool words, in
   for (ushort i = 0; i < sums.get_capacity(); ++i) {
     if (!sums.is_valid_element(i)) continue;
     const auto index = sums.get_multidimensional_index(i);  // column, row
-    scratch[index[1] * kTileRows + index[0]] = sums[i];
+    scratch[index[1] * kTileRows + index[0]] = sums[i] * factors[index[1]];
   }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
   finish_factors(squares, cols, eps, thread_index, factors);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 }

@@ -47,13 +47,13 @@ def faults(tmp_path_factory):
 def run_faulty(faults):
     """Runs a script in a process of its own under the faults named; what it printed."""
 
-    def run(script: str, *arguments: str | Path, **variables: int) -> str:
+    def run(script: str, *arguments: str | Path | int, **variables: int) -> str:
         preloaded = os.environ.get("LD_PRELOAD", "")
         # Only the core may start threads.
         environment = {"OPENBLAS_NUM_THREADS": "1"}
         environment |= {name: str(value) for name, value in variables.items()}
         done = subprocess.run(
-            [sys.executable, "-c", script, *arguments],
+            [sys.executable, "-c", script, *map(str, arguments)],
             env=os.environ | environment | {"LD_PRELOAD": f"{preloaded} {faults}".strip()},
             cwd=Path(__file__).parents[1],
             capture_output=True,

@@ -47,7 +47,7 @@ def gpu(kind: str) -> _core.Device:
     """The metal device or the ptx device (tests/ptx); without one the test is skipped."""
     make = getattr(_core, f"{kind}_device", None)
     if make is None:
-        pytest.skip(f"this build has no {kind} device")
+        pytest.skip(f"this build has no {kind} device; CONTRIBUTING.md says what it needs")
     if kind == "metal":
         return make()
     if not PTX.is_dir():

@@ -1,6 +1,8 @@
 """The demo model on the Metal device answers as it does on the CPU."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,22 @@ def test_greedy_answer_equals_the_reference(model, answer):
     reply = model.chat([{"role": "user", "content": answer["prompt"]}], temperature=0)
     assert reply.content == answer["answer"]
     assert reply.completion.tokens[-1] == answer["stop"]
+
+
+def test_the_command_gives_the_text_of_the_cpu_on_metal(demo_install):
+    def run(device):
+        arguments = ["generate", "--model", demo_install, "--device", device, "--temperature", "0"]
+        arguments += ["--prompt", "What is a violin?", "--max-new", "12"]
+        done = subprocess.run(
+            [Path(sys.executable).with_name("mference"), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run("metal") == run("cpu") != ""
 
 
 @pytest.mark.parametrize("talk", PROMPTS["report"]["tool calls"][:2], ids=lambda t: t["prompt"])

@@ -65,9 +65,13 @@ def test_a_read_that_fails_is_an_expert_fill_error(run, expected, read):
     assert logits == expected
 
 
+# A late handler hears of the failure when buffers behind it have signalled their events.
+@pytest.mark.parametrize("late", [0, 2000])
 @pytest.mark.parametrize("number", [1, 7, 20])
-def test_a_command_buffer_that_fails_is_a_device_error_with_its_kernels(run, expected, number):
-    error, logits = run(SOFTMETAL_FAIL_COMMAND_BUFFER=number)
+def test_a_command_buffer_that_fails_is_a_device_error_with_its_kernels(
+    run, expected, number, late
+):
+    error, logits = run(SOFTMETAL_FAIL_COMMAND_BUFFER=number, SOFTMETAL_DELAY_COMPLETION_US=late)
     assert error.startswith("DeviceError the GPU failed while it ran ")
     assert logits == expected
 

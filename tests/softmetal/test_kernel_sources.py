@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "metal").glob("*.metal"))
-KERNEL = re.compile(r"^kernel void (\w+)\(", re.MULTILINE)
+KERNEL = re.compile(r"^(?:\[\[.*\]\] )?kernel void (\w+)\(", re.MULTILINE)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)

@@ -25,7 +25,7 @@ void MetalEvent::wait(uint64_t value) {
     if ([event_.get() signaledValue] >= value) return;
   }
   if (![event_.get() waitUntilSignaledValue:value timeoutMS:kTimeoutMs]) {
-    throw DeviceError("the GPU did not answer within 60 seconds");
+    throw DeviceError("the GPU, or a read that it waits for, did not end within 60 seconds");
   }
 }
 

@@ -18,7 +18,7 @@ namespace mference::metal {
 
 namespace {
 
-constexpr NSInteger kOldestSystem = 14;  // bfloat in kernels
+constexpr NSInteger kOldestSystem = 14;  // Metal 3.1
 constexpr NSInteger kTensorSystem = 26;  // Metal 4
 // MTLGPUFamilyMetal4, which older SDKs do not declare.
 constexpr auto kMetal4 = static_cast<MTLGPUFamily>(5002);

@@ -6,7 +6,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,20 +31,17 @@ class MetalQueue final : public gpu::Queue {
   uint64_t stalled_nanoseconds() const override { return 0; }
 
  private:
+  using Labels = std::vector<const char*>;
   // What completion handlers, which Metal calls on threads of its own, share with the queue.
   struct State {
     std::mutex mutex;
     std::condition_variable idle;
     int in_flight = 0;
     std::exception_ptr error;
-  };
-  // What a command buffer was asked to do, for the case that it fails.
-  struct Record {
-    std::vector<std::string> labels;
-    std::vector<std::pair<Ref<id<MTLSharedEvent>>, uint64_t>> signals;
+    std::vector<std::pair<Ref<id<MTLSharedEvent>>, uint64_t>> signals;  // the last of each event
   };
 
-  static void complete(State& state, const Record& record, id<MTLCommandBuffer> buffer);
+  static void complete(State& state, const Labels& labels, id<MTLCommandBuffer> buffer);
   bool failed() const;
   id<MTLCommandBuffer> commands();
   id<MTLComputeCommandEncoder> encoder();
@@ -54,7 +50,7 @@ class MetalQueue final : public gpu::Queue {
   Ref<id<MTLCommandQueue>> queue_;
   Ref<id<MTLCommandBuffer>> commands_;
   Ref<id<MTLComputeCommandEncoder>> encoder_;
-  std::shared_ptr<Record> record_;
+  std::shared_ptr<Labels> labels_;  // of the kernels in commands_
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

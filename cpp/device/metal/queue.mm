@@ -1,5 +1,7 @@
 #include "device/metal/queue.h"
 
+#include <string>
+
 #include "base/errors.h"
 #include "device/metal/buffer.h"
 #include "device/metal/event.h"
@@ -29,7 +31,7 @@ id<MTLCommandBuffer> MetalQueue::commands() {
   if (!commands_) {
     commands_ = Ref<id<MTLCommandBuffer>>::share([queue_.get() commandBuffer]);
     if (!commands_) throw DeviceError("Metal gave no command buffer");
-    record_ = std::make_shared<Record>();
+    labels_ = std::make_shared<Labels>();
   }
   return commands_.get();
 }
@@ -85,7 +87,7 @@ void MetalQueue::launch(const gpu::Launch& launch) {
   const auto& [x, y, z] = launch.groups;
   [encoder dispatchThreadgroups:MTLSizeMake(x, y, z)
           threadsPerThreadgroup:MTLSizeMake(launch.threads, 1, 1)];
-  record_->labels.emplace_back(launch.label);
+  labels_->push_back(launch.label);
 }
 
 void MetalQueue::wait(Event& event, uint64_t value) {
@@ -99,7 +101,14 @@ void MetalQueue::signal(Event& event, uint64_t value) {
   end_encoder();
   id<MTLSharedEvent> shared = static_cast<MetalEvent&>(event).get();
   [commands() encodeSignalEvent:shared value:value];
-  record_->signals.emplace_back(Ref<id<MTLSharedEvent>>::share(shared), value);
+  const std::lock_guard lock(state_->mutex);
+  for (auto& [known, last] : state_->signals) {
+    if (known.get() == shared) {
+      last = value;
+      return;
+    }
+  }
+  state_->signals.emplace_back(Ref<id<MTLSharedEvent>>::share(shared), value);
 }
 
 void MetalQueue::commit() {
@@ -111,31 +120,29 @@ void MetalQueue::commit() {
     ++state_->in_flight;
   }
   const auto state = state_;
-  const auto record = record_;
+  const auto labels = labels_;
   [commands_.get() addCompletedHandler:^(id<MTLCommandBuffer> buffer) {
-    complete(*state, *record, buffer);
+    complete(*state, *labels, buffer);
   }];
   [commands_.get() commit];
   commands_ = {};
-  record_ = nullptr;
+  labels_ = nullptr;
 }
 
-void MetalQueue::complete(State& state, const Record& record, id<MTLCommandBuffer> buffer) {
+void MetalQueue::complete(State& state, const Labels& labels, id<MTLCommandBuffer> buffer) {
   const Pool pool;
-  const bool failed = [buffer status] == MTLCommandBufferStatusError;
-  if (failed) {
+  if ([buffer status] == MTLCommandBufferStatusError) {
     std::string kernels;
-    for (const std::string& label : record.labels) kernels += (kernels.empty() ? "" : ", ") + label;
+    for (const char* label : labels) kernels += (kernels.empty() ? "" : ", ") + std::string(label);
     auto error = std::make_exception_ptr(DeviceError(
         "the GPU failed while it ran " + (kernels.empty() ? std::string("no kernel") : kernels) +
         ": " + reason([buffer error])));
-    // Handed on, not shared: whoever hears of it may free it.
     const std::lock_guard lock(state.mutex);
+    // Handed on, not shared: whoever hears of it may free it.
     if (!state.error) state.error = std::move(error);
-  }
-  // A buffer that failed may not have signalled, and somebody may be waiting.
-  if (failed) {
-    for (const auto& [event, value] : record.signals) raise_event(event.get(), value);
+    // A buffer that failed may not have signalled, and somebody may be waiting. To the last value:
+    // buffers behind this one may have signalled theirs, and an event never goes back.
+    for (const auto& [event, value] : state.signals) raise_event(event.get(), value);
   }
   {
     const std::lock_guard lock(state.mutex);
