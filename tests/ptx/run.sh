@@ -39,7 +39,8 @@ for what in "$@"; do
       ;;
     tests) step tests 220 "${pytest[@]}" --durations=10 -k ptx tests/device ;;
     model)
-      step model 60 "${pytest[@]}" -p tests.ptx.as_metal -m "not slow" \
+      # The command would open a device of its own.
+      step model 60 "${pytest[@]}" -p tests.ptx.as_metal -m "not slow" -k "not command" \
         tests/metal/test_demo_model.py
       ;;
     time) step times 60 "$python" tests/ptx/time_kernels.py --markdown "$out/times.md" ;;
