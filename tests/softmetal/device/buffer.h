@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "device/object.h"
+
 namespace softmetal {
 
 // Memory with pages around it that cannot be touched, ending where the second of them begins.
@@ -23,9 +25,7 @@ class GuardedMemory {
 
 }  // namespace softmetal
 
-@interface SoftmetalBuffer : NSObject <MTLBuffer> {
-  id<MTLDevice> device_;
-  NSString* label_;
+@interface SoftmetalBuffer : SoftmetalObject <MTLBuffer> {
   void* pointer_;
   NSUInteger length_;
   MTLResourceOptions options_;

@@ -66,7 +66,6 @@ GuardedMemory::~GuardedMemory() {
     Block_release(deallocator_);
   }
   delete memory_;
-  [label_ release];
   [super dealloc];
 }
 - (NSUInteger)length {
@@ -78,19 +77,8 @@ GuardedMemory::~GuardedMemory() {
 - (MTLGPUAddress)gpuAddress {
   return reinterpret_cast<MTLGPUAddress>(pointer_);
 }
-- (id<MTLDevice>)device {
-  return device_;
-}
 - (NSUInteger)allocatedSize {
   return length_;
-}
-- (NSString*)label {
-  return label_;
-}
-- (void)setLabel:(NSString*)label {
-  [label retain];
-  [label_ release];
-  label_ = label;
 }
 - (MTLResourceOptions)resourceOptions {
   return options_;

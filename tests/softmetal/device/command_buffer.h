@@ -3,6 +3,7 @@
 #import <Metal/Metal.h>
 
 #include "device/commands.h"
+#include "device/object.h"
 
 @class SoftmetalQueue;
 
@@ -10,10 +11,9 @@ namespace softmetal {
 struct CommandBufferState;
 }  // namespace softmetal
 
-@interface SoftmetalCommandBuffer : NSObject <MTLCommandBuffer> {
+@interface SoftmetalCommandBuffer : SoftmetalObject <MTLCommandBuffer> {
   SoftmetalQueue* queue_;
   BOOL retaining_;
-  NSString* label_;
   softmetal::CommandBufferState* state_;
 }
 - (instancetype)initWithQueue:(id<MTLCommandQueue>)queue retaining:(BOOL)retaining;

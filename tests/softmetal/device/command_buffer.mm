@@ -53,6 +53,7 @@ softmetal::SerialThread& handler_thread() {
 
 @implementation SoftmetalCommandBuffer
 - (instancetype)initWithQueue:(id<MTLCommandQueue>)queue retaining:(BOOL)retaining {
+  device_ = [queue device];
   queue_ = [queue retain];
   retaining_ = retaining;
   state_ = new softmetal::CommandBufferState;
@@ -64,25 +65,13 @@ softmetal::SerialThread& handler_thread() {
   }
   delete state_;
   [queue_ release];
-  [label_ release];
   [super dealloc];
-}
-- (id<MTLDevice>)device {
-  return [queue_ device];
 }
 - (id<MTLCommandQueue>)commandQueue {
   return queue_;
 }
 - (BOOL)retainedReferences {
   return retaining_;
-}
-- (NSString*)label {
-  return label_;
-}
-- (void)setLabel:(NSString*)label {
-  [label retain];
-  [label_ release];
-  label_ = label;
 }
 - (CFTimeInterval)kernelStartTime {
   return [self GPUStartTime];

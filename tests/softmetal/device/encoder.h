@@ -2,16 +2,17 @@
 
 #import <Metal/Metal.h>
 
+#include "device/object.h"
+
 @class SoftmetalCommandBuffer;
 
 namespace softmetal {
 struct EncoderState;
 }  // namespace softmetal
 
-@interface SoftmetalEncoder : NSObject <MTLComputeCommandEncoder> {
+@interface SoftmetalEncoder : SoftmetalObject <MTLComputeCommandEncoder> {
   SoftmetalCommandBuffer* buffer_;
   MTLDispatchType type_;
-  NSString* label_;
   softmetal::EncoderState* state_;
 }
 - (instancetype)initWithCommandBuffer:(SoftmetalCommandBuffer*)buffer type:(MTLDispatchType)type;

@@ -36,6 +36,7 @@ softmetal::Vector3 vector(MTLSize size) {
 
 @implementation SoftmetalEncoder
 - (instancetype)initWithCommandBuffer:(SoftmetalCommandBuffer*)buffer type:(MTLDispatchType)type {
+  device_ = [buffer device];
   buffer_ = [buffer retain];
   type_ = type;
   state_ = new softmetal::EncoderState;
@@ -47,19 +48,7 @@ softmetal::Vector3 vector(MTLSize size) {
   }
   delete state_;
   [buffer_ release];
-  [label_ release];
   [super dealloc];
-}
-- (id<MTLDevice>)device {
-  return [buffer_ device];
-}
-- (NSString*)label {
-  return label_;
-}
-- (void)setLabel:(NSString*)label {
-  [label retain];
-  [label_ release];
-  label_ = label;
 }
 - (MTLDispatchType)dispatchType {
   return type_;

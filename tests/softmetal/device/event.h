@@ -2,13 +2,13 @@
 
 #import <Metal/Metal.h>
 
+#include "device/object.h"
+
 namespace softmetal {
 struct EventState;
 }  // namespace softmetal
 
-@interface SoftmetalEvent : NSObject <MTLSharedEvent> {
-  id<MTLDevice> device_;
-  NSString* label_;
+@interface SoftmetalEvent : SoftmetalObject <MTLSharedEvent> {
   softmetal::EventState* state_;
 }
 - (instancetype)initWithDevice:(id<MTLDevice>)device;

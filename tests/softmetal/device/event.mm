@@ -58,19 +58,7 @@ void notify(SoftmetalEvent* event, const Notification& notification) {
     [notification.listener release];
   }
   delete state_;
-  [label_ release];
   [super dealloc];
-}
-- (id<MTLDevice>)device {
-  return device_;
-}
-- (NSString*)label {
-  return label_;
-}
-- (void)setLabel:(NSString*)label {
-  [label retain];
-  [label_ release];
-  label_ = label;
 }
 - (uint64_t)signaledValue {
   const std::lock_guard lock(state_->mutex);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/module.h"
+#include "device/object.h"
 
 namespace softmetal {
 
@@ -26,26 +27,20 @@ struct PipelineState {
 
 }  // namespace softmetal
 
-@interface SoftmetalLibrary : NSObject <MTLLibrary> {
-  id<MTLDevice> device_;
-  NSString* label_;
+@interface SoftmetalLibrary : SoftmetalObject <MTLLibrary> {
   std::shared_ptr<const softmetal::LoadedModule>* module_;
 }
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                         module:(std::shared_ptr<const softmetal::LoadedModule>)module;
 @end
 
-@interface SoftmetalFunction : NSObject <MTLFunction> {
-  id<MTLDevice> device_;
-  NSString* label_;
+@interface SoftmetalFunction : SoftmetalObject <MTLFunction> {
   softmetal::PipelineState* state_;
 }
 - (const softmetal::PipelineState&)state;
 @end
 
-@interface SoftmetalPipeline : NSObject <MTLComputePipelineState> {
-  id<MTLDevice> device_;
-  NSString* label_;
+@interface SoftmetalPipeline : SoftmetalObject <MTLComputePipelineState> {
   softmetal::PipelineState* state_;
 }
 - (instancetype)initWithDevice:(id<MTLDevice>)device

@@ -134,28 +134,16 @@ std::string resolve(const LoadedModule& module, const softmetal::Kernel& kernel,
 }
 - (void)dealloc {
   delete state_;
-  [label_ release];
   [super dealloc];
 }
 - (const PipelineState&)state {
   return *state_;
-}
-- (id<MTLDevice>)device {
-  return device_;
 }
 - (MTLFunctionType)functionType {
   return MTLFunctionTypeKernel;
 }
 - (NSString*)name {
   return [NSString stringWithUTF8String:state_->kernel->kernel->name];
-}
-- (NSString*)label {
-  return label_;
-}
-- (void)setLabel:(NSString*)label {
-  [label retain];
-  [label_ release];
-  label_ = label;
 }
 @end
 
@@ -168,19 +156,7 @@ std::string resolve(const LoadedModule& module, const softmetal::Kernel& kernel,
 }
 - (void)dealloc {
   delete module_;
-  [label_ release];
   [super dealloc];
-}
-- (id<MTLDevice>)device {
-  return device_;
-}
-- (NSString*)label {
-  return label_;
-}
-- (void)setLabel:(NSString*)label {
-  [label retain];
-  [label_ release];
-  label_ = label;
 }
 - (id<MTLFunction>)newFunctionWithName:(NSString*)functionName {
   return [self newFunctionWithName:functionName constantValues:nil error:nil];
@@ -233,17 +209,10 @@ std::string resolve(const LoadedModule& module, const softmetal::Kernel& kernel,
 }
 - (void)dealloc {
   delete state_;
-  [label_ release];
   [super dealloc];
 }
 - (const PipelineState&)state {
   return *state_;
-}
-- (NSString*)label {
-  return label_;
-}
-- (id<MTLDevice>)device {
-  return device_;
 }
 - (NSUInteger)maxTotalThreadsPerThreadgroup {
   const softmetal::u32 declared = state_->kernel->kernel->max_threads;

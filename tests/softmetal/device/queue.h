@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "device/object.h"
 #include "device/ref.h"
 #include "device/residency.h"
 
@@ -15,9 +16,7 @@ using ResidencySets = std::vector<Ref<SoftmetalResidencySet*>>;
 @class SoftmetalCommandBuffer;
 
 // One thread runs its command buffers in the order in which they were enqueued.
-@interface SoftmetalQueue : NSObject <MTLCommandQueue> {
-  id<MTLDevice> device_;
-  NSString* label_;
+@interface SoftmetalQueue : SoftmetalObject <MTLCommandQueue> {
   softmetal::SerialThread* thread_;
   softmetal::ResidencySets* sets_;
 }

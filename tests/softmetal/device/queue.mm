@@ -14,19 +14,7 @@
 - (void)dealloc {
   delete thread_;
   delete sets_;
-  [label_ release];
   [super dealloc];
-}
-- (id<MTLDevice>)device {
-  return device_;
-}
-- (NSString*)label {
-  return label_;
-}
-- (void)setLabel:(NSString*)label {
-  [label retain];
-  [label_ release];
-  label_ = label;
 }
 - (id<MTLCommandBuffer>)commandBuffer {
   return [[[SoftmetalCommandBuffer alloc] initWithQueue:self retaining:YES] autorelease];

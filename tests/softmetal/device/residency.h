@@ -5,15 +5,14 @@
 #include <mutex>
 #include <vector>
 
+#include "device/object.h"
 #include "device/ref.h"
 
 namespace softmetal {
 using Allocations = std::vector<Ref<id<MTLAllocation>>>;
 }  // namespace softmetal
 
-@interface SoftmetalResidencySet : NSObject <MTLResidencySet> {
-  id<MTLDevice> device_;
-  NSString* label_;
+@interface SoftmetalResidencySet : SoftmetalObject <MTLResidencySet> {
   softmetal::Allocations* pending_;
   softmetal::Allocations* committed_;
   std::mutex* mutex_;

@@ -31,14 +31,7 @@ auto find(Allocations& all, id<MTLAllocation> allocation) {
   delete pending_;
   delete committed_;
   delete mutex_;
-  [label_ release];
   [super dealloc];
-}
-- (id<MTLDevice>)device {
-  return device_;
-}
-- (NSString*)label {
-  return label_;
 }
 - (uint64_t)allocatedSize {
   const std::lock_guard lock(*mutex_);
