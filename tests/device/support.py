@@ -43,11 +43,17 @@ def cpus() -> list[_core.Device]:
     return [cpu(isa, threads) for isa, threads in itertools.product(ISAS, THREADS)]
 
 
-def gpu(kind: str) -> _core.Device:
-    """The metal device or the ptx device (tests/ptx); without one the test is skipped."""
+def opener(kind: str):
+    """What opens the metal device or the ptx device; in a build without, the test is skipped."""
     make = getattr(_core, f"{kind}_device", None)
     if make is None:
         pytest.skip(f"this build has no {kind} device; CONTRIBUTING.md says what it needs")
+    return make
+
+
+def gpu(kind: str) -> _core.Device:
+    """The metal device or the ptx device (tests/ptx); without one the test is skipped."""
+    make = opener(kind)
     if kind == "metal":
         return make()
     if not PTX.is_dir():

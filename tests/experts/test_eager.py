@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mference import _core
+from tests.device import support
 from tests.models import open_core
 
 TOKENS = [2, 105, 685, 107, 656, 648, 640, 716, 1192, 683, 715, 523, 106, 107, 105, 686, 107]
@@ -72,17 +73,9 @@ def test_both_ways_give_the_same_bytes(demo_install, monkeypatch, slots):
     assert counted["misses"] == none["misses"]
 
 
-GATE_DEVICES = {
-    "cpu": lambda: _core.cpu_device(1),
-    "metal": lambda: _core.metal_device(),
-}
-
-
-@pytest.fixture(scope="module", params=GATE_DEVICES)
+@pytest.fixture(scope="module", params=["cpu", "metal"])
 def gate_device(request):
-    if request.param == "metal" and not hasattr(_core, "metal_device"):
-        pytest.skip("this build has no Metal device")
-    return GATE_DEVICES[request.param]()
+    return support.cpu() if request.param == "cpu" else support.gpu("metal")
 
 
 @given(order=st.permutations(range(1, 7)), bad=st.sets(st.integers(1, 6)))

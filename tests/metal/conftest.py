@@ -1,11 +1,21 @@
-"""The Metal device, for tests of whole models on it."""
+"""The Metal device, for tests of whole models on it; its kernels, for tests that change them."""
+
+import shutil
+from pathlib import Path
 
 import pytest
 
-from mference import _core
+from tests.device import support
+
+KERNELS = Path(__file__).parents[2] / "metal"
 
 
 @pytest.fixture(autouse=True)
 def _needs_metal() -> None:
-    if not hasattr(_core, "metal_device"):
-        pytest.skip("this build has no Metal device; CONTRIBUTING.md says which packages it needs")
+    support.opener("metal")
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    """A copy of metal/ of the test's own."""
+    return shutil.copytree(KERNELS, tmp_path / "metal")

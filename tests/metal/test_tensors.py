@@ -1,11 +1,6 @@
 """Tensors of Metal 4, which no compiler here has: when they are used, and when they are not."""
 
-import shutil
-from pathlib import Path
-
 import pytest
-
-KERNELS = Path(__file__).parents[2] / "metal"
 
 SCRIPT = """
 import sys
@@ -103,21 +98,20 @@ def stand_in(kernels):
 
 
 @pytest.fixture
-def kernels(tmp_path):
-    return shutil.copytree(KERNELS, tmp_path / "metal")
-
-
-@pytest.fixture
 def right(run_faulty, kernels):
     """Whether a product on a device with these kernels is right."""
     return lambda tensors: run_faulty(SCRIPT, kernels, 8, SOFTMETAL_TENSORS=tensors) == "True\n"
 
 
-def use_zeros_except_in_the_check(kernels):
-    (kernels / "tensor.h").write_text(ZEROS)
+def use_tensors_if(kernels, condition):
     affine = (kernels / "affine.h").read_text()
     assert affine.count("if (kTensor)") == 1
-    (kernels / "affine.h").write_text(affine.replace("if (kTensor)", "if (kTensor && cols != 128)"))
+    (kernels / "affine.h").write_text(affine.replace("if (kTensor)", f"if ({condition})"))
+
+
+def use_zeros_except_in_the_check(kernels):
+    (kernels / "tensor.h").write_text(ZEROS)
+    use_tensors_if(kernels, "kTensor && cols != 128")
 
 
 def test_the_kernels_work_where_the_gpu_has_tensors_and_the_compiler_none(right):
@@ -127,9 +121,8 @@ def test_the_kernels_work_where_the_gpu_has_tensors_and_the_compiler_none(right)
 @pytest.mark.parametrize("largest", [8, 200_000])
 def test_the_tiles_around_the_tensors_are_right(run_faulty, kernels, largest):
     stand_in(kernels)
-    affine = (kernels / "affine.h").read_text()
     # Without the other path, its result cannot pass for this one's.
-    (kernels / "affine.h").write_text(affine.replace("if (kTensor)", "if (true)"))
+    use_tensors_if(kernels, "true")
     printed = run_faulty(SCRIPT, kernels, largest, SOFTMETAL_TENSORS=1)
     assert printed == "True\n"
 

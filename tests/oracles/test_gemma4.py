@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import mference
-from mference import _core
 from mference.memory import RUNGS
 from mference.store import open_install
+from tests.device import support
 from tests.models import open_core
 from tests.oracles import checkpoint
 from tests.oracles.gemma4 import MLX_FLOAT16, RANDOM
@@ -86,8 +86,7 @@ def bar_of(path: str, name: str) -> tuple[dict, float]:
     options, bar = BARS[path]
     if path != "metal":
         return options, bar
-    if not hasattr(_core, "metal_device"):
-        pytest.skip("this build has no Metal device")
+    support.opener("metal")
     return options, 1.5 * MLX_FLOAT16[name] if name in MLX_FLOAT16 else bar
 
 
