@@ -14,7 +14,7 @@ from mference.installer.installer import carry_out, look_ahead
 from mference.installer.journal import read_journal
 from mference.installer.paths import prepared_paths
 from mference.installer.run import Run
-from mference.installer.source import DEMO_CHECKPOINT
+from mference.installer.source import DEMO_CHECKPOINT, Sink
 from mference.store import verify_install
 from tests.installer.command import mference, start_mference
 from tests.installer.contents import contents
@@ -33,11 +33,14 @@ class Reads(FolderSource):
         self.ranges: list[tuple[str, int, int]] = []
         self.stop_after: int | None = None
 
-    def open_range(self, name: str, offset: int, length: int, size: int, staging: Path):
+    def read(self, name: str, offset: int, length: int, size: int, sink: Sink) -> None:
         if self.stop_after is not None and len(self.ranges) == self.stop_after:
             raise KeyboardInterrupt
         self.ranges.append((name, offset, length))
-        return super().open_range(name, offset, length, size, staging)
+        super().read(name, offset, length, size, sink)
+
+    def interrupt(self) -> None:
+        """Later installs of the same test read on."""
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def source(tmp_path: Path) -> Reads:
 
 
 def toy_run(source: FolderSource, output: Path, **options: object) -> Run:
-    limits = Limits(chunk=8192)
+    limits = Limits(chunk=8192, connections=1)
     return Run(source, DEMO, prepared_paths(output), allow_unpinned=True, limits=limits, **options)
 
 

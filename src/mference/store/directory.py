@@ -11,7 +11,7 @@ from mference.errors import MissingFile, StoreError
 from mference.jsontext import is_unicode
 
 PAGE = 16384
-HASH_BLOCK = 1 << 20
+HASH_BLOCK = 512 << 10
 
 MANIFEST = "manifest.json"
 RECEIPT = "verified-install.json"
