@@ -86,22 +86,24 @@ def test_an_install_interrupted_at_any_read_goes_on_to_the_same_result(source, t
         assert not run.paths.checkpoint.exists()
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_process_stopped_in_mid_copy_is_continued_by_resume(kind, demo_install, tmp_path):
     (tmp_path / "hub").mkdir()
     with serve_hub(DEMO_CHECKPOINT, DEMO.repo, DEMO.revision, tmp_path / "hub") as hub:
         hub.hold_after = 2
         command = (
-            "install", "--model", "demo", "--base-url", hub.endpoint, "--output", "x.gturbo"
+            "install", "--model", "demo", "--base-url", hub.endpoint, "--output", "x.gturbo",
+            "--connections", "1",
         )  # fmt: skip
         process = start_mference(*command, cwd=tmp_path, **hub.environment)
         assert hub.reached.wait(60)
         process.send_signal(kind)
         _, said = process.communicate(timeout=30)
         hub.hold_after = None
-        if kind == signal.SIGINT:
-            assert process.returncode == 130
-            assert said.startswith("mference: interrupted\n")
+        if kind != signal.SIGKILL:
+            assert process.returncode == 128 + kind
+            word = "interrupted" if kind == signal.SIGINT else "terminated"
+            assert said.startswith(f"mference: {word}\n")
             assert "the same command and --resume" in said
         kept = json.loads((tmp_path / "x.gturbo.resume.json").read_text())["completedRanges"]
         assert len(kept) == 2

@@ -12,7 +12,7 @@ from typing import Literal, overload
 
 from mference.errors import InstallError
 from mference.families import PinnedEntry, pinned_entry, source_rules
-from mference.installer.http_source import HttpSource
+from mference.installer.http_source import MAX_CONNECTIONS, HttpSource
 from mference.installer.hub_source import HubSource
 from mference.installer.installer import carry_out, look_ahead
 from mference.installer.paths import default_output, planned_paths, prepared_paths
@@ -28,6 +28,8 @@ from mference.installer.source import DEMO_CHECKPOINT, FolderSource, Source
 from mference.installer.state import discard_partial
 
 __all__ = [
+    "DEFAULT_CONNECTIONS",
+    "MAX_CONNECTIONS",
     "FolderSource",
     "HttpSource",
     "HubSource",

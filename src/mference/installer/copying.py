@@ -240,10 +240,11 @@ class _Copying:
             raise self._no_space(free)
 
     def _no_space(self, free: int) -> NoSpace:
+        missing = self._missing - free
+        amount = f"free at least {missing} more" if missing > 0 else "free some space"
         return NoSpace(
-            f"the disk of {self._run.paths.partial} is full: the rest of the install needs "
-            f"{self._missing} bytes, {free} are free. Free at least "
-            f"{max(1, self._missing - free)} more, then go on."
+            f"No space left on device for {self._run.paths.partial}: the rest of the install needs "
+            f"{self._missing} bytes, {free} are free; {amount}, then continue"
         )
 
     def _report(self) -> None:
