@@ -6,14 +6,22 @@
     with mference.load("demo.gturbo") as model:
         print(model.chat([{"role": "user", "content": "What is a lighthouse?"}]).content)
 
-`install` repacks a pinned checkpoint into a `.gturbo` directory, `verify` re-hashes one, `load`
-opens it. Errors are in `mference.errors`, all below `MferenceError`.
+`install` repacks a pinned checkpoint into a `.gturbo` directory, `verify` re-hashes one, `repair`
+fetches again what is damaged, `load` opens it. Errors are in `mference.errors`, all below
+`MferenceError`.
 """
 
 from importlib.metadata import version
 
 from mference.errors import MferenceError
-from mference.installer import InstallPlan, InstallReport, Progress, install
+from mference.installer import (
+    InstallPlan,
+    InstallReport,
+    Progress,
+    RepairReport,
+    install,
+    repair,
+)
 from mference.model import Answer, Model, load
 from mference.report import Memory, Report
 from mference.session.config import GenerationConfig
@@ -33,11 +41,13 @@ __all__ = [
     "MferenceError",
     "Model",
     "Progress",
+    "RepairReport",
     "Reply",
     "Report",
     "VerifyReport",
     "__version__",
     "install",
     "load",
+    "repair",
     "verify",
 ]

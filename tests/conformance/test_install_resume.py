@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mference.installer import Limits, copying, installer, preparation, sidecars
+from mference.installer import Limits, copying, installer, outputs, preparation, sidecars
 from mference.installer.hub_source import hub_base
 from mference.installer.installer import carry_out
 from mference.installer.paths import prepared_paths
@@ -124,7 +124,7 @@ def test_resume(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         work.edit_state(given)
         work.damage(given["outputs"], given["digests"])
         rebuilt: list[str] = []
-        spied(monkeypatch, installer, "_create_outputs", lambda *_: rebuilt.append("rebuild"))
+        spied(monkeypatch, outputs, "_create_files", lambda *_: rebuilt.append("rebuild"))
         label, again = work.resumed()
         requests = len(server.requests)
     assert label == expect.get("error")
@@ -150,8 +150,8 @@ def test_event_order(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for module, name, event in (
             (preparation, "read_snapshot", "metadata"),
             (preparation, "plan_repack", "planning"),
-            (installer, "check_space", "disk"),
-            (installer, "_create_outputs", "reserve"),
+            (outputs, "check_space", "disk"),
+            (outputs, "_create_files", "reserve"),
             (installer, "_write_layout", "hash layout"),
             (sidecars, "copy_sidecar", "hash tokenizer files"),
             (installer, "promote", "finalize"),

@@ -18,6 +18,7 @@ from mference.installer import (
     MAX_CONNECTIONS,
     InstallPlan,
     InstallReport,
+    RepairReport,
     discard_partial,
 )
 from mference.installer.address import parse_address
@@ -38,6 +39,7 @@ class Request:
     resume: bool
     dry_run: bool
     discard: bool
+    repair: bool
     allow_unpinned: bool
     connections: int | None
     json: bool
@@ -87,6 +89,10 @@ def install(
         bool,
         typer.Option("--discard-partial", help="Remove what an unfinished install left, and exit."),
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Hash the install there, and fetch again what is damaged."),
+    ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON, sizes in bytes.")
     ] = False,
@@ -102,6 +108,8 @@ def install(
       mference install --model gemma4 --source ./gemma-4-26b-a4b-it-4bit --output gemma4.gturbo
 
       mference install --model demo --output demo.gturbo
+
+      mference install --repair --output gemma4.gturbo
     """
     request = checked(
         output=output,
@@ -112,6 +120,7 @@ def install(
         resume=resume,
         dry_run=dry_run,
         discard=discard,
+        repair=repair,
         allow_unpinned=allow_unpinned,
         connections=connections,
         json=json,
@@ -120,9 +129,11 @@ def install(
         discard_partial(request.output)
         note(f"Removed what was left of an unfinished install of {request.output}.")
         return
-    result = _carried_out(request)
+    result = _repaired(request) if request.repair else _carried_out(request)
     if request.json:
         print(compact(_fields(result)))
+    elif isinstance(result, RepairReport):
+        _show_repair(result)
     elif isinstance(result, InstallPlan):
         _show_plan(result)
     else:
@@ -145,6 +156,11 @@ def checked(*, output: Path, model: str | None, **flags: Any) -> Request:  # noq
         or any(value not in (None, False) for name, value in flags.items() if name != "discard")
     ):
         raise ConfigError("--discard-partial goes with --output alone")
+    if request.repair and (request.resume or request.dry_run or request.overwrite):
+        raise ConfigError(
+            "--repair goes with --output, the source and --connections; it goes on by itself after "
+            "an interruption"
+        )
     if request.connections is not None and not 1 <= request.connections <= MAX_CONNECTIONS:
         raise ConfigError(f"--connections must be 1 to {MAX_CONNECTIONS}")
     if request.source is not None and request.base_url is not None:
@@ -176,6 +192,27 @@ def _carried_out(request: Request) -> InstallPlan | InstallReport:
         return run(dry_run=True) if request.dry_run else run()
 
 
+def _repaired(request: Request) -> RepairReport:
+    with byte_progress() as update, termination_interrupts():
+        return mference.repair(
+            request.output,
+            request.source,
+            entry=request.model,
+            base_url=request.base_url,
+            connections=request.connections or DEFAULT_CONNECTIONS,
+            progress=lambda p: update(p.phase, p.done, p.total),
+        )
+
+
+def _show_repair(report: RepairReport) -> None:
+    if not report.repaired:
+        note(f"Nothing to repair: every file of {report.path} is as its manifest says.")
+        return
+    for name in report.repaired:
+        note(f"Fetched {name} again.")
+    note(f"Repaired {report.path} ({size(report.bytes)} in {len(report.repaired)} files).")
+
+
 def _show_plan(plan: InstallPlan) -> None:
     verb = "download" if "://" in plan.source else "copy"
     print(f"{f'to {verb}':<12} {size(plan.download)} from {plan.source}")
@@ -188,9 +225,9 @@ def _show_report(report: InstallReport) -> None:
     note(f"Installed {report.path} ({size(report.bytes)}{reused}).")
 
 
-def _fields(result: InstallPlan | InstallReport) -> dict[str, Any]:
-    return {
-        **{name: value for name, value in vars(result).items() if name != "entry"},
-        "path": str(result.path),
-        "model": result.entry.name if result.entry else None,
-    }
+def _fields(result: InstallPlan | InstallReport | RepairReport) -> dict[str, Any]:
+    fields = {**vars(result), "path": str(result.path)}
+    if "entry" in fields:
+        entry = fields.pop("entry")
+        fields["model"] = entry.name if entry else None
+    return fields

@@ -1,6 +1,7 @@
 """Installing a checkpoint: a source is repacked once into a `.gturbo` directory.
 
-`install` does it, `discard_partial` forgets an unfinished one. Sources are the Hugging Face hub or
+`install` does it, `repair` fetches damaged files again, `discard_partial` forgets an unfinished
+install. Sources are the Hugging Face hub or
 a mirror of it, a folder, an http(s) address below which the checkpoint's files lie, or the
 checkpoint that this package carries.
 """
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Literal, overload
 
 from mference.errors import InstallError
-from mference.families import PinnedEntry, pinned_entry, source_rules
+from mference.families import PinnedEntry, entry_by_model_id, pinned_entry, source_rules
 from mference.installer.http_source import MAX_CONNECTIONS, HttpSource
 from mference.installer.hub_source import HubSource
 from mference.installer.installer import carry_out, look_ahead
 from mference.installer.paths import default_output, planned_paths, prepared_paths
+from mference.installer.repair import RepairReport, read_repairable
+from mference.installer.repair import repair as carry_out_repair
 from mference.installer.run import (
     DEFAULT_CONNECTIONS,
     InstallPlan,
@@ -37,11 +40,13 @@ __all__ = [
     "InstallReport",
     "Limits",
     "Progress",
+    "RepairReport",
     "Source",
     "default_output",
     "discard_partial",
     "install",
     "open_source",
+    "repair",
 ]
 
 
@@ -125,6 +130,44 @@ def install(
             report=progress or (lambda _: None),
         )
         return look_ahead(run) if dry_run else carry_out(run)
+    finally:
+        opened.close()
+
+
+def repair(
+    path: str | Path,
+    source: str | Path | None = None,
+    *,
+    entry: str = "demo",
+    base_url: str | None = None,
+    connections: int = DEFAULT_CONNECTIONS,
+    progress: Callable[[Progress], None] | None = None,
+) -> RepairReport:
+    """Hash every file of an install, and fetch those again that are damaged or missing.
+
+    `source` and `base_url` are as for `install`; they must lead to the checkpoint that the install
+    was made of, which the hashes of its manifest decide. Of an unpinned install, `entry` names the
+    model that it was installed as. An interrupted repair goes on when it is called again.
+
+    Raises `InstallError` and the classes below it, `UnsupportedModel`, and `StoreError` if there
+    is no manifest left to repair by.
+    """
+    paths = prepared_paths(path)
+    _, manifest = read_repairable(paths.final)
+    pinned = entry_by_model_id(manifest.model_id) or pinned_entry(entry)
+    source_rules(pinned.family, f"the model '{pinned.name}'")
+    opened = open_source(source, pinned, base_url)
+    try:
+        return carry_out_repair(
+            Run(
+                opened,
+                pinned,
+                paths,
+                allow_unpinned=True,
+                limits=Limits(connections=connections),
+                report=progress or (lambda _: None),
+            )
+        )
     finally:
         opened.close()
 

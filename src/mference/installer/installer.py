@@ -1,20 +1,16 @@
 """The sequence of an install, from the lock to the moment the directory appears."""
 
-import errno
-import os
-import shutil
 import time
-from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from mference.errors import InstallError, NoSpace, StateError
+from mference.errors import StateError
 from mference.families import FAMILIES, PinnedEntry, entry_by_model_id
-from mference.installer.copying import copy_ranges
 from mference.installer.journal import Journal, write_journal
 from mference.installer.lock import InstallLock
+from mference.installer.outputs import make_outputs, space_needed
 from mference.installer.paths import InstallPaths
 from mference.installer.preparation import Preparation, prepare
 from mference.installer.promotion import promote
@@ -22,16 +18,13 @@ from mference.installer.recovery import recover
 from mference.installer.resume import check_same, saved_journal, still_valid
 from mference.installer.run import InstallPlan, InstallReport, Progress, Run
 from mference.installer.sidecars import write_sidecars
-from mference.installer.snapshot import CONFIG_NAME, INDEX_NAME, Snapshot
-from mference.installer.space import check_space, free_space, required_space
+from mference.installer.snapshot import Snapshot
+from mference.installer.space import check_space, free_space, named
 from mference.installer.state import HOW_TO_DISCARD, HOW_TO_RESUME, check_start, remove_partial
 from mference.store.directory import (
-    EXPERTS,
     LAYOUT,
     MANIFEST,
     RECEIPT,
-    TOKENIZER,
-    WEIGHTS,
 )
 from mference.store.manifest import (
     FileRecord,
@@ -44,7 +37,6 @@ from mference.store.opening import read_manifest_bytes
 from mference.store.receipt import TOOL_INSTALL, encode_receipt, new_receipt
 from mference.store.writing import (
     sync_directory,
-    sync_file,
     write_atomically,
     write_durably,
 )
@@ -70,7 +62,7 @@ def carry_out(run: Run) -> InstallReport:
             remove_partial(paths)
             sync_directory(paths.final.parent)
         except BaseException as exc:
-            failure = _named(exc) if isinstance(exc, OSError) else exc
+            failure = named(exc) if isinstance(exc, OSError) else exc
             if not paths.checkpoint.exists():
                 remove_partial(paths)
             elif not isinstance(exc, StateError):
@@ -119,7 +111,7 @@ def look_ahead(run: Run) -> InstallPlan:
         if saved:
             check_same(saved, prepared.journal)
             saved = still_valid(saved, prepared, run)
-    required = _required(run, prepared, saved or prepared.journal)
+    required = space_needed(run, prepared, saved or prepared.journal)
     free = free_space(run.paths.final.parent)
     check_space(required, free, run.paths.final.parent)
     return InstallPlan(
@@ -134,90 +126,20 @@ def look_ahead(run: Run) -> InstallPlan:
     )
 
 
-def _named(error: OSError) -> InstallError:
-    where = f" ({error.filename})" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoSpace(f"{error.strerror}{where}: free some space, then install again")
-    return InstallError(f"the install failed: {error.strerror}{where}")
-
-
 def _build(run: Run, saved: Journal | None) -> tuple[Snapshot, Manifest, int]:
     """Everything inside the partial directory; with it the bytes reused of saved state."""
     paths = run.paths
     run.report(Progress("plan", 0, 0))
     prepared = prepare(run)
-    valid = None
     if saved:
         check_same(saved, prepared.journal)
-        valid = still_valid(saved, prepared, run)
-        _clear(paths.partial, keep=prepared.plan.outputs if valid else ())
-    journal = valid or prepared.journal
-    where = paths.final.parent
-    check_space(_required(run, prepared, journal), free_space(where), where)
-    if not saved:
-        paths.starting.mkdir()
-    place = paths.partial if saved else paths.starting
-    _create_folders(place)
-    if not valid:
-        _create_outputs(place, prepared)
-        write_journal(paths.checkpoint, journal)
-    if not saved:
-        paths.starting.rename(paths.partial)
-        sync_directory(where)
-    _keep_metadata(paths, prepared.snapshot)
-    journal, files = copy_ranges(run, prepared.plan, journal)
+    journal, files, reused = make_outputs(run, prepared, saved)
     files[LAYOUT] = _write_layout(paths.partial, prepared.layout)
     files |= write_sidecars(run, prepared.snapshot)
-    shutil.rmtree(paths.metadata)
     manifest = _new_manifest(prepared, files)
     _write_manifest(paths, prepared.snapshot, manifest)
     write_journal(paths.checkpoint, replace(journal, promoted=paths.partial.stat().st_ino))
-    return prepared.snapshot, manifest, (valid or prepared.journal).destination_bytes
-
-
-def _required(run: Run, prepared: Preparation, journal: Journal) -> int:
-    return required_space(
-        prepared.output_bytes,
-        journal.destination_bytes,
-        prepared.plan.chunk,
-        run.entry.reserve_bytes,
-    )
-
-
-def _clear(folder: Path, keep: Collection[str], prefix: str = "") -> None:
-    """Remove what is not to be kept; of folders those of an install stay, of symlinks none."""
-    for path in folder.iterdir():
-        name = prefix + path.name
-        if path.is_symlink() or not path.is_dir():
-            if name not in keep:
-                path.unlink()
-        elif name in (EXPERTS, TOKENIZER):
-            _clear(path, keep, f"{name}/")
-        else:
-            shutil.rmtree(path)
-
-
-def _create_folders(partial: Path) -> None:
-    for name in (EXPERTS, TOKENIZER):
-        (partial / name).mkdir(exist_ok=True)
-
-
-def _keep_metadata(paths: InstallPaths, snapshot: Snapshot) -> None:
-    paths.metadata.mkdir(exist_ok=True)
-    write_durably(paths.metadata / INDEX_NAME, snapshot.index)
-    write_durably(paths.metadata / CONFIG_NAME, snapshot.config)
-
-
-def _create_outputs(partial: Path, prepared: Preparation) -> None:
-    for name, size in prepared.plan.outputs.items():
-        with (partial / name).open("xb") as file:
-            if name == WEIGHTS:
-                file.write(prepared.index)
-                file.flush()
-            os.ftruncate(file.fileno(), size)
-            sync_file(file.fileno())
-    sync_directory(partial / EXPERTS)
-    sync_directory(partial)
+    return prepared.snapshot, manifest, reused
 
 
 def _write_layout(partial: Path, layout: bytes) -> FileRecord:

@@ -44,11 +44,30 @@ class InstallPaths:
 
     @property
     def metadata(self) -> Path:
-        """Copies of the source's index and config while the install is made."""
+        """Where the format lets a writer keep the source's metadata; this one has no need of it."""
         return self.partial / ".remote-metadata"
 
     def _sibling(self, suffix: str) -> Path:
         return self.final.with_name(self.final.name + suffix)
+
+
+class RepairPaths(InstallPaths):
+    """Where the files that replace damaged ones grow: apart from an unfinished install."""
+
+    @property
+    def partial(self) -> Path:
+        """The directory in which the new files are made."""
+        return self._sibling(".repair")
+
+    @property
+    def starting(self) -> Path:
+        """The same, until the files and the checkpoint exist."""
+        return self._sibling(".repair.new")
+
+    @property
+    def checkpoint(self) -> Path:
+        """The record of the ranges already copied."""
+        return self._sibling(".repair.json")
 
 
 def sibling_paths(output: str | Path) -> InstallPaths:

@@ -47,12 +47,19 @@ def check_same(journal: Journal, fresh: Journal) -> None:
 
     Raises `StateIncompatible`, naming the first difference.
     """
+    if difference := first_difference(journal, fresh):
+        raise StateIncompatible(
+            f"{difference} is not that of the unfinished install, which cannot be continued. "
+            f"{HOW_TO_DISCARD}"
+        )
+
+
+def first_difference(journal: Journal, fresh: Journal) -> str | None:
+    """What of the source or the plan differs between saved state and what is at hand, if any."""
     for field, meaning in _MEANINGS.items():
         if getattr(journal, field) != getattr(fresh, field):
-            raise StateIncompatible(
-                f"{meaning} is not that of the unfinished install, which cannot be "
-                f"continued. {HOW_TO_DISCARD}"
-            )
+            return meaning
+    return None
 
 
 def still_valid(journal: Journal, prepared: Preparation, run: Run) -> Journal | None:
@@ -93,6 +100,8 @@ def _outputs_fit(root: Path, prepared: Preparation) -> bool:
             return False
         if not stat.S_ISREG(found.st_mode) or found.st_size != size:
             return False
+    if WEIGHTS not in prepared.plan.outputs:
+        return True
     with (root / WEIGHTS).open("rb") as file:
         return file.read(len(prepared.index)) == prepared.index
 

@@ -1,5 +1,6 @@
 """Whether the disk can hold an install."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -31,3 +32,11 @@ def check_space(required: int, available: int, where: Path) -> None:
             f"{where} has {available} bytes free, the install needs {required}: "
             f"{required - available} more. Free some space, or choose another output."
         )
+
+
+def named(error: OSError) -> InstallError:
+    """The error that tells a user what the system refused."""
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace(f"{error.strerror}{where}: free some space, then continue")
+    return InstallError(f"the install failed: {error.strerror}{where}")

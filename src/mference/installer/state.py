@@ -12,7 +12,7 @@ from mference.errors import (
     UnsafePath,
 )
 from mference.installer.lock import InstallLock
-from mference.installer.paths import InstallPaths, prepared_paths
+from mference.installer.paths import InstallPaths, RepairPaths, prepared_paths
 from mference.store.directory import EXPERTS, MANIFEST, RECEIPT, WEIGHTS
 from mference.store.writing import temporary_of
 
@@ -84,16 +84,19 @@ def _check_replaceable(final: Path) -> None:
 
 
 def discard_partial(output: str | Path) -> None:
-    """Remove the saved state of an unfinished install of `output`, and nothing else.
+    """Remove the saved state of an unfinished install or repair of `output`, and nothing else.
 
     Raises `StateMissing` if there is none, `Locked` while an install runs, `UnsafePath`.
     """
     paths = prepared_paths(output)
     with InstallLock(paths.lock):
-        check_kinds(paths)
-        if not any(p.exists() for p in (paths.partial, paths.checkpoint, paths.starting)):
+        found = False
+        for state in (paths, RepairPaths(paths.final)):
+            check_kinds(state)
+            found |= any(p.exists() for p in (state.partial, state.checkpoint, state.starting))
+            remove_partial(state)
+        if not found:
             raise _missing(paths)
-        remove_partial(paths)
 
 
 def remove_partial(paths: InstallPaths) -> None:
