@@ -1,8 +1,9 @@
 """Installing a checkpoint: a source is repacked once into a `.gturbo` directory.
 
-`install` does it, `discard_partial` forgets an unfinished one. Sources are the Hugging Face hub or
-a mirror of it, a folder, an http(s) address below which the checkpoint's files lie, or the
-checkpoint that this package carries.
+`install` does it, `discard_partial` forgets an unfinished one, `list_installs` finds what lies in
+a directory, `remove_install` deletes an install. Sources are the Hugging Face hub or a mirror of
+it, a folder, an http(s) address below which the checkpoint's files lie, or the checkpoint that this
+package carries.
 """
 
 import re
@@ -15,7 +16,9 @@ from mference.families import PinnedEntry, pinned_entry, source_rules
 from mference.installer.http_source import HttpSource
 from mference.installer.hub_source import HubSource
 from mference.installer.installer import carry_out, look_ahead
+from mference.installer.listing import Listed, list_installs
 from mference.installer.paths import default_output, planned_paths, prepared_paths
+from mference.installer.removal import Removal, remove_install
 from mference.installer.run import InstallPlan, InstallReport, Limits, Progress, Run
 from mference.installer.source import DEMO_CHECKPOINT, FolderSource, Source
 from mference.installer.state import discard_partial
@@ -27,12 +30,16 @@ __all__ = [
     "InstallPlan",
     "InstallReport",
     "Limits",
+    "Listed",
     "Progress",
+    "Removal",
     "Source",
     "default_output",
     "discard_partial",
     "install",
+    "list_installs",
     "open_source",
+    "remove_install",
 ]
 
 

@@ -10,6 +10,12 @@ from urllib.parse import quote
 from mference.errors import CheckpointError, InstallError
 from mference.jsontext import is_unicode
 
+PARTIAL = ".partial"
+LOCK = ".install.lock"
+CHECKPOINT = ".resume.json"
+REMOVING = ".removing"
+SUFFIXES = (PARTIAL, LOCK, CHECKPOINT, REMOVING)
+
 
 @dataclass(frozen=True)
 class InstallPaths:
@@ -20,17 +26,22 @@ class InstallPaths:
     @property
     def partial(self) -> Path:
         """The directory in which an install grows; it exists together with `checkpoint`."""
-        return self._sibling(".partial")
+        return self._sibling(PARTIAL)
 
     @property
     def lock(self) -> Path:
         """The lock file: empty, left behind after use."""
-        return self._sibling(".install.lock")
+        return self._sibling(LOCK)
 
     @property
     def checkpoint(self) -> Path:
         """The record of the ranges already copied."""
-        return self._sibling(".resume.json")
+        return self._sibling(CHECKPOINT)
+
+    @property
+    def removing(self) -> Path:
+        """The name that a directory gets before it is deleted."""
+        return self._sibling(REMOVING)
 
     @property
     def staging(self) -> Path:
@@ -89,17 +100,29 @@ def _resolved(final: Path) -> InstallPaths:
 
 
 def default_output(name: str) -> Path:
-    """Where an entry is installed when no output is named.
+    """Where an entry is installed when no output is named: `<name>.gturbo` in `default_place`."""
+    return default_place() / f"{name}.gturbo"
 
-    `$MFERENCE_HOME`, else the platform's place for application data; below it `<name>.gturbo`.
+
+def default_place() -> Path:
+    """`$MFERENCE_HOME`, else the platform's place for application data.
+
+    Raises `InstallError` for a user without a home directory.
     """
-    if home := os.environ.get("MFERENCE_HOME"):
-        return Path(home) / f"{name}.gturbo"
+    if named := os.environ.get("MFERENCE_HOME"):
+        return Path(named)
+    data = os.environ.get("XDG_DATA_HOME")
+    if data and sys.platform != "darwin":
+        return Path(data) / "mference"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise InstallError(
+            "this user has no home directory; name a directory for models in MFERENCE_HOME"
+        ) from None
     if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return base / "mference" / f"{name}.gturbo"
+        return home / "Library" / "Application Support" / "mference"
+    return home / ".local" / "share" / "mference"
 
 
 def is_inside(root: str, path: str) -> bool:
