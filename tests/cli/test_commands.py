@@ -147,7 +147,7 @@ def test_chat_follows_a_system_message(mference_command, demo_install):
 def test_help_and_version(mference_command):
     usage = mference_command("--help")
     assert usage.returncode == 0
-    for command in ("install", "verify", "generate", "chat", "demo"):
+    for command in ("install", "list", "verify", "remove", "generate", "chat", "demo"):
         assert command in usage.stdout
         assert mference_command(command, "--help").returncode == 0
     assert mference_command("--version").stdout.strip() == mference.__version__

@@ -16,6 +16,8 @@ from mference.cli.exits import INTERRUPTED, fail, guarded, prepare_streams
 from mference.cli.families import families
 from mference.cli.generate import generate
 from mference.cli.install import install
+from mference.cli.list import list_
+from mference.cli.remove import remove
 from mference.cli.verify import verify
 
 app = typer.Typer(
@@ -25,8 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (install, families, verify, generate, chat, demo, doctor):
-    app.command()(guarded(command))
+for command in (install, families, list_, verify, remove, generate, chat, demo, doctor):
+    app.command(command.__name__.rstrip("_"))(guarded(command))
 
 
 @app.callback(invoke_without_command=True)

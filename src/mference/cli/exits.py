@@ -110,13 +110,13 @@ def fail(error: BaseException, code: int) -> NoReturn:
     Raises:
         SystemExit: always.
     """
-    print(f"mference: {_one_line(str(error)) or 'interrupted'}", file=sys.stderr)
+    print(f"mference: {one_line(str(error)) or 'interrupted'}", file=sys.stderr)
     for advice in getattr(error, "__notes__", ()):
-        print(_one_line(advice), file=sys.stderr)
+        print(one_line(advice), file=sys.stderr)
     sys.exit(code)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """The text with line ends, and what else a terminal might act on, written as escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 

@@ -1,17 +1,13 @@
 """`mference families`: the models that this version knows."""
 
-import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from mference.cli.output import size
+from mference.cli.output import print_table, size
 from mference.families import ENTRIES, PinnedEntry, supported_entries
 from mference.jsontext import compact
-
-_WIDE = 1000  # columns of a pipe, where nothing needs to be folded
 
 
 def families(
@@ -43,10 +39,7 @@ def families(
             "yes" if _runs(entry) else "no",
             "in the package" if entry.embedded else f"{entry.repo} @ {entry.revision[:7]}",
         )
-    console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
-    with console.capture() as captured:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    print_table(table)
 
 
 def _size(count: int | None) -> str:

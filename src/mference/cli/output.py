@@ -14,6 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
 
 from mference.chat.messages import Message
 from mference.chat.parts import Content, Reasoning, ToolCall
@@ -22,6 +23,8 @@ from mference.model import Answer
 from mference.report import Report
 from mference.report import size as size
 from mference.session.results import Completion, Reply
+
+_WIDE = 1000  # columns of a pipe, where nothing needs to be folded
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -36,6 +39,14 @@ class Update(Protocol):
 def note(text: str) -> None:
     """One line for the person at the terminal."""
     print(text, file=sys.stderr, flush=True)
+
+
+def print_table(table: Table) -> None:
+    """Write a table to stdout, as wide as the terminal, or unfolded to a pipe."""
+    console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def show(answer: Answer) -> None:

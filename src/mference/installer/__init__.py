@@ -1,9 +1,9 @@
 """Installing a checkpoint: a source is repacked once into a `.gturbo` directory.
 
 `install` does it, `repair` fetches damaged files again, `discard_partial` forgets an unfinished
-install. Sources are the Hugging Face hub or
-a mirror of it, a folder, an http(s) address below which the checkpoint's files lie, or the
-checkpoint that this package carries.
+install, `list_installs` finds what lies in a directory, `remove_install` deletes an install.
+Sources are the Hugging Face hub or a mirror of it, a folder, an http(s) address below which the
+checkpoint's files lie, or the checkpoint that this package carries.
 """
 
 import re
@@ -16,7 +16,9 @@ from mference.families import PinnedEntry, entry_by_model_id, pinned_entry, sour
 from mference.installer.http_source import MAX_CONNECTIONS, HttpSource
 from mference.installer.hub_source import HubSource
 from mference.installer.installer import carry_out, look_ahead
+from mference.installer.listing import Listed, list_installs
 from mference.installer.paths import default_output, planned_paths, prepared_paths
+from mference.installer.removal import Removal, remove_install
 from mference.installer.repair import RepairReport, read_repairable
 from mference.installer.repair import repair as carry_out_repair
 from mference.installer.run import (
@@ -39,13 +41,17 @@ __all__ = [
     "InstallPlan",
     "InstallReport",
     "Limits",
+    "Listed",
     "Progress",
+    "Removal",
     "RepairReport",
     "Source",
     "default_output",
     "discard_partial",
     "install",
+    "list_installs",
     "open_source",
+    "remove_install",
     "repair",
 ]
 

@@ -10,6 +10,17 @@ from urllib.parse import quote
 from mference.errors import CheckpointError, InstallError
 from mference.jsontext import is_unicode
 
+PARTIAL = ".partial"
+LOCK = ".install.lock"
+CHECKPOINT = ".resume.json"
+REMOVING = ".removing"
+STARTING = ".partial.new"
+REPAIR, REPAIR_STARTING, REPAIR_CHECKPOINT = ".repair", ".repair.new", ".repair.json"
+SUFFIXES = (
+    *(PARTIAL, STARTING, LOCK, CHECKPOINT, REMOVING),
+    *(REPAIR, REPAIR_STARTING, REPAIR_CHECKPOINT),
+)
+
 
 @dataclass(frozen=True)
 class InstallPaths:
@@ -20,22 +31,27 @@ class InstallPaths:
     @property
     def partial(self) -> Path:
         """The directory in which an install grows; it exists together with `checkpoint`."""
-        return self._sibling(".partial")
+        return self._sibling(PARTIAL)
 
     @property
     def starting(self) -> Path:
         """The partial directory until its files and the checkpoint exist."""
-        return self._sibling(".partial.new")
+        return self._sibling(STARTING)
 
     @property
     def lock(self) -> Path:
         """The lock file: empty, left behind after use."""
-        return self._sibling(".install.lock")
+        return self._sibling(LOCK)
 
     @property
     def checkpoint(self) -> Path:
         """The record of the ranges already copied."""
-        return self._sibling(".resume.json")
+        return self._sibling(CHECKPOINT)
+
+    @property
+    def removing(self) -> Path:
+        """The name that a directory gets before it is deleted."""
+        return self._sibling(REMOVING)
 
     @property
     def staging(self) -> Path:
@@ -57,17 +73,17 @@ class RepairPaths(InstallPaths):
     @property
     def partial(self) -> Path:
         """The directory in which the new files are made."""
-        return self._sibling(".repair")
+        return self._sibling(REPAIR)
 
     @property
     def starting(self) -> Path:
         """The same, until the files and the checkpoint exist."""
-        return self._sibling(".repair.new")
+        return self._sibling(REPAIR_STARTING)
 
     @property
     def checkpoint(self) -> Path:
         """The record of the ranges already copied."""
-        return self._sibling(".repair.json")
+        return self._sibling(REPAIR_CHECKPOINT)
 
 
 def sibling_paths(output: str | Path) -> InstallPaths:
@@ -113,17 +129,29 @@ def _resolved(final: Path) -> InstallPaths:
 
 
 def default_output(name: str) -> Path:
-    """Where an entry is installed when no output is named.
+    """Where an entry is installed when no output is named: `<name>.gturbo` in `default_place`."""
+    return default_place() / f"{name}.gturbo"
 
-    `$MFERENCE_HOME`, else the platform's place for application data; below it `<name>.gturbo`.
+
+def default_place() -> Path:
+    """`$MFERENCE_HOME`, else the platform's place for application data.
+
+    Raises `InstallError` for a user without a home directory.
     """
-    if home := os.environ.get("MFERENCE_HOME"):
-        return Path(home) / f"{name}.gturbo"
+    if named := os.environ.get("MFERENCE_HOME"):
+        return Path(named)
+    data = os.environ.get("XDG_DATA_HOME")
+    if data and sys.platform != "darwin":
+        return Path(data) / "mference"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise InstallError(
+            "this user has no home directory; name a directory for models in MFERENCE_HOME"
+        ) from None
     if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return base / "mference" / f"{name}.gturbo"
+        return home / "Library" / "Application Support" / "mference"
+    return home / ".local" / "share" / "mference"
 
 
 def is_inside(root: str, path: str) -> bool:

@@ -163,6 +163,14 @@ def read_manifest_bytes(directory: Path, cap: int = MANIFEST_CAP) -> bytes:
         ) from None
 
 
+def entry_of(manifest: Manifest) -> PinnedEntry | None:
+    """The pinned entry that a manifest belongs to an install of, by model id and source hash."""
+    entry = entry_by_model_id(manifest.model_id)
+    if entry and manifest.source_hash in (None, f"sha256:{entry.index_sha256}"):
+        return entry
+    return None
+
+
 def completeness(
     path: str | Path, entry: PinnedEntry | None = None
 ) -> Literal["missing", "partial", "complete"]:
@@ -201,11 +209,10 @@ def _accept_manifest(
     entry = entry_by_model_id(manifest.model_id)
     check_manifest(manifest, entry.arch if entry else None)
     source_rules(manifest.arch.family, f"{directory} ('{manifest.model_id}')")
-    recorded = manifest.source_hash
-    if entry and recorded in (None, f"sha256:{entry.index_sha256}"):
-        return manifest, entry
+    if pinned := entry_of(manifest):
+        return manifest, pinned
     reason = (
-        f"its source index is {recorded}, the pinned one is sha256:{entry.index_sha256}"
+        f"its source index is {manifest.source_hash}, the pinned one is sha256:{entry.index_sha256}"
         if entry
         else f"its model id '{manifest.model_id}' is not a pinned one"
     )

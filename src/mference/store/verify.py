@@ -77,7 +77,7 @@ def verify_install(path: str | Path, progress: Progress | None = None) -> Verify
     manifest = decode_manifest(data, cap=VERIFIER_CAP)
     _check_structure(directory, manifest)
     if damaged := _damaged(directory, manifest, progress):
-        raise _damage_error(directory, damaged, len(manifest.files))
+        raise damage_error(directory, damaged, len(manifest.files))
     total = sum(record.size for record in manifest.files.values())
     unsourced = new_receipt(directory, data, manifest, TOOL_VERIFY, None)
     source = _carried_source(directory, manifest, unsourced)
@@ -90,7 +90,7 @@ def verify_install(path: str | Path, progress: Progress | None = None) -> Verify
             f"{exc.strerror}. Full hashing needs no receipt."
         ) from exc
     return VerifyReport(
-        directory, len(manifest.files), total, _unexpected(directory, manifest), receipt
+        directory, len(manifest.files), total, unexpected_files(directory, manifest), receipt
     )
 
 
@@ -105,12 +105,18 @@ def find_damage(path: str | Path, progress: Progress | None = None) -> tuple[Dam
     return _damaged(directory, decode_manifest(data, cap=VERIFIER_CAP), progress)
 
 
+def wrong_sizes(directory: Path, manifest: Manifest) -> tuple[Damage, ...]:
+    """The listed files that are missing or have another size, by name; none is read."""
+    found: dict[str, Damage] = {}
+    for name in sorted(manifest.files):
+        with _collected(found):
+            check_size(directory, name, manifest.files[name].size)
+    return tuple(found.values())
+
+
 def _damaged(directory: Path, manifest: Manifest, progress: Progress | None) -> tuple[Damage, ...]:
     """The damaged files by name. What is seen from the size alone is not hashed."""
-    found: dict[str, Damage] = {}
-    for name, record in manifest.files.items():
-        with _collected(found):
-            check_size(directory, name, record.size)
+    found = {damage.name: damage for damage in wrong_sizes(directory, manifest)}
     names = sorted(manifest.files.keys() - found.keys())
     total = sum(manifest.files[name].size for name in names)
     done = 0
@@ -140,7 +146,8 @@ def _collected(found: dict[str, Damage]) -> Iterator[None]:
         found |= {damage.name: damage for damage in error.damaged}
 
 
-def _damage_error(directory: Path, damaged: tuple[Damage, ...], files: int) -> StoreError:
+def damage_error(directory: Path, damaged: tuple[Damage, ...], files: int) -> StoreError:
+    """The error that names damaged files, of `files` in all; not to be called without any."""
     listed = "; ".join(f"{damage.name} {damage.detail}" for damage in damaged)
     command = f"mference install --repair --output {shlex.quote(str(directory))}"
     advice = f"To fetch these again: {command}"
@@ -189,7 +196,8 @@ def _check_layout(directory: Path, manifest: Manifest) -> None:
     check_placement(manifest, layout)
 
 
-def _unexpected(directory: Path, manifest: Manifest) -> tuple[str, ...]:
+def unexpected_files(directory: Path, manifest: Manifest) -> tuple[str, ...]:
+    """The files of an install's directory that its manifest does not list, outside `tokenizer/`."""
     known = {*manifest.files, MANIFEST, RECEIPT}
     found = []
     for folder, _, names in os.walk(directory):
