@@ -34,7 +34,7 @@ from mference.installer.safetensors import SourceTensor, parse_header
 from mference.installer.snapshot import config_family, read_quantization
 from mference.jsontext import compact, parse, pretty
 from mference.store.directory import RECEIPT
-from mference.store.layout import check_written_layout, decode_layout, encode_layout
+from mference.store.layout import decode_layout, encode_layout, measure_layout
 from mference.store.manifest import (
     FileRecord,
     check_manifest,
@@ -110,7 +110,7 @@ def layout(data: bytes) -> None:
         except LayoutError:
             continue
     try:
-        check_written_layout(data, found.num_layers, found.experts_per_layer, found.expert_stride)
+        assert measure_layout(found) == len(encode_layout(found))
     except LayoutError:
         return
 

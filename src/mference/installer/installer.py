@@ -5,7 +5,6 @@ import os
 import shutil
 import time
 from collections.abc import Collection
-from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,9 +32,10 @@ from mference.store.directory import (
     WEIGHTS,
     sha256_file,
 )
+from mference.store.layout import Layout, layout_chunks
 from mference.store.manifest import FileRecord, Manifest, check_manifest, encode_manifest
 from mference.store.receipt import TOOL_INSTALL, encode_receipt, new_receipt
-from mference.store.writing import sync_directory, write_atomically, write_durably
+from mference.store.writing import sync_directory, write_atomically, write_chunks, write_durably
 
 
 def carry_out(run: Run) -> InstallReport:
@@ -136,7 +136,7 @@ def _build(run: Run, saved: Journal | None) -> tuple[Snapshot, Manifest, int]:
         write_journal(paths.checkpoint, journal)
     _copy_ranges(run, prepared.plan, journal)
     files = _hash_outputs(run, prepared.plan)
-    files[LAYOUT] = _write_layout(paths.partial, prepared.layout)
+    files[LAYOUT] = _write_layout(paths.partial, prepared.repack.layout)
     files |= write_sidecars(run, prepared.snapshot)
     shutil.rmtree(paths.metadata)
     manifest = _new_manifest(prepared, files)
@@ -223,9 +223,8 @@ def _hash_outputs(run: Run, plan: RangePlan) -> dict[str, FileRecord]:
     }
 
 
-def _write_layout(partial: Path, layout: bytes) -> FileRecord:
-    write_durably(partial / LAYOUT, layout)
-    return FileRecord(len(layout), sha256(layout).hexdigest())
+def _write_layout(partial: Path, layout: Layout) -> FileRecord:
+    return FileRecord(*write_chunks(partial / LAYOUT, layout_chunks(layout)))
 
 
 def _new_manifest(prepared: Preparation, files: dict[str, FileRecord]) -> Manifest:

@@ -1,7 +1,9 @@
 """Writing small files so that a crash leaves either the old bytes or the new ones."""
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 
@@ -11,6 +13,19 @@ def write_durably(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_chunks(path: Path, chunks: Iterable[bytes]) -> tuple[int, str]:
+    """Write chunks one after another as `write_durably` does; their bytes and hex SHA-256."""
+    size, digest = 0, sha256()
+    with path.open("wb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    return size, digest.hexdigest()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
