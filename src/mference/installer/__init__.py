@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, overload
 
 from mference.errors import InstallError
-from mference.families import PinnedEntry, pinned_entry, source_rules
+from mference.families import PinnedEntry, check_runnable, pinned_entry
 from mference.installer.http_source import HttpSource
 from mference.installer.hub_source import HubSource
 from mference.installer.installer import carry_out, look_ahead
@@ -95,7 +95,7 @@ def install(
     exception's notes say where and what to do.
     """
     chosen = pinned_entry(entry)
-    source_rules(chosen.family, f"the model '{entry}'")
+    check_runnable(chosen.family, f"the model '{entry}'")
     opened = open_source(source, chosen, base_url)
     try:
         place = output if output is not None else default_output(entry)

@@ -239,6 +239,7 @@ def _new_manifest(prepared: Preparation, files: dict[str, FileRecord]) -> Manife
         expert_stride=repack.layout.expert_stride,
         quant=repack.quant,
         source_hash=f"sha256:{snapshot.index_sha256}",
+        flash_head=snapshot.flash_head,
         overrides_honored=len(snapshot.quantization.overrides),
         arch_keys=frozenset(snapshot.arch.written(family.extension_keys)),
     )

@@ -73,6 +73,7 @@ def prepare(run: Run, staging: Path) -> Preparation:
         snapshot.arch,
         snapshot.quantization,
         snapshot.tensors,
+        snapshot.flash_head,
     )
     _check_dense_layers(snapshot, repack)
     sizes = {name: sidecar_size(run.source, name) for name in run.entry.sidecars}
