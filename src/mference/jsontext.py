@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 ErrorFactory = Callable[[str], Exception]
@@ -156,7 +157,46 @@ def pretty(value: Mapping[str, Any]) -> bytes:
     Two-space indents, `"key" : value`, no trailing newline, `/` and non-ASCII as they are, and
     keys in the order of Apple's sorted serializer: case-insensitive, digit runs by value.
     """
-    return _pretty(value, "\n").encode("utf-8")
+    return "".join(pretty_parts(value)).encode("utf-8")
+
+
+def pretty_parts(value: Mapping[str, Any]) -> Iterator[str]:
+    """The text of `pretty` piece by piece.
+
+    An iterator among the values is written as an array, one item a piece.
+    """
+    if not value:
+        yield "{}"
+        return
+    before = "{\n  "
+    for key in sorted(value, key=_sort_key):
+        yield f"{before}{json.dumps(key, ensure_ascii=False)} : "
+        if isinstance(value[key], Iterator):
+            yield from _array_parts(value[key])
+        else:
+            yield _pretty(value[key], "\n  ")
+        before = ",\n  "
+    yield "\n}"
+
+
+@dataclass(frozen=True)
+class Pretty:
+    """JSON text in the form of `pretty`, to be used as a value more than once."""
+
+    text: str
+
+
+def pretty_value(value: object, depth: int) -> Pretty:
+    """The text of a value that stands so many objects and arrays deep."""
+    return Pretty(_pretty(value, "\n" + "  " * depth))
+
+
+def _array_parts(items: Iterator[Any]) -> Iterator[str]:
+    before, end = "[\n    ", "[]"
+    for item in items:
+        yield before + _pretty(item, "\n    ")
+        before, end = ",\n    ", "\n  ]"
+    yield end
 
 
 def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -178,6 +218,8 @@ def is_unicode(value: str) -> bool:
 
 def _pretty(value: object, newline: str) -> str:
     inner = newline + "  "
+    if isinstance(value, Pretty):
+        return value.text
     if isinstance(value, Mapping):
         items = [
             f"{json.dumps(key, ensure_ascii=False)} : {_pretty(value[key], inner)}"

@@ -10,7 +10,7 @@ from mference import errors
 from mference._core import planning
 from mference.families import ENTRIES
 from mference.families.arch import read_arch
-from mference.jsontext import Fields, pretty
+from mference.jsontext import Fields, parse, pretty
 from mference.store import completeness, open_install, verify_install
 from mference.store.directory import PAGE, RECEIPT, sha256_file
 from mference.store.layout import check_written_layout, decode_layout
@@ -106,7 +106,9 @@ def test_layout(case: Case, tmp_path: Path):
 def test_layout_writer_check(case: Case):
     plan = case.given["plan"]
     try:
-        check_written_layout(layout_bytes(case), plan["layers"], plan["experts"], plan["stride"])
+        top = parse(layout_bytes(case), "layout.json", errors.LayoutError)
+        layers = iter(top.objects("layers"))
+        check_written_layout(top, layers, plan["layers"], plan["experts"], plan["stride"])
         accepted = True
     except errors.LayoutError:
         accepted = False

@@ -15,7 +15,14 @@ from mference.installer.snapshot import config_family, read_quantization
 from mference.store.manifest import FileRecord, Manifest, QuantSlot, encode_manifest
 from mference.store.resident import TensorSpec, plan_index
 from tests.conformance.loader import Case, cases
-from tests.installer.toys import EXPERTS, source_tensors, toy_config, toy_shapes
+from tests.installer.checkpoints import (
+    checkpoint_shapes,
+    full_config,
+    small_config,
+    small_maple,
+    text_config,
+)
+from tests.installer.toys import EXPERTS, Shapes, source_tensors, toy_config, toy_shapes
 from tests.store.toys import HIDDEN, TRUNK, toy_arch
 
 
@@ -29,7 +36,8 @@ def rules_of(family: str) -> SourceRules:
 @pytest.mark.parametrize("case", cases("repack_plan", "classify"))
 def test_classify(case: Case):
     rules = rules_of(case.given["family"])
-    found = classify(rules, case.given["name"], case.given["layers"])
+    head = case.given.get("flash_head", False)
+    found = classify(rules, case.given["name"], case.given["layers"], flash_head=head)
     assert found.bucket == case.expect["bucket"].replace("unknown_error", "unknown")
     if "role" in case.expect:
         assert (found.role, found.layer) == (case.expect["role"], case.expect["layer"])
@@ -46,6 +54,13 @@ def plan(shapes: dict, config: dict[str, Any], arch: Arch) -> Repack:
     family = FAMILIES["gemma4"]
     rules = rules_of("gemma4")
     return plan_repack(family, rules, arch, read_quantization(config), source_tensors(shapes))
+
+
+def plan_small_maple(shapes: Shapes) -> Repack:
+    family, config = small_maple(), small_config("maple")
+    head = rules_of("maple").flash_head.read(config)
+    tensors, quantization = source_tensors(shapes), family.rules.quantization
+    return plan_repack(family, family.rules, family.baseline, quantization, tensors, head)
 
 
 @pytest.mark.parametrize("case", cases("repack_plan", "expert_blob"))
@@ -84,13 +99,18 @@ def test_expert_blob(case: Case):
 @pytest.mark.parametrize("case", cases("repack_plan", "plan_error"))
 def test_plan_error(case: Case):
     given = dict(case.given)
-    rules_of(given.pop("family", "gemma4"))
-    shapes = toy_shapes()
+    maple = given.pop("family", "gemma4") == "maple"
+    shapes = checkpoint_shapes(small_config("maple")) if maple else toy_shapes()
+    ternary = "model.layers.0.self_attn.q_proj"
     router, gate = f"{TRUNK}layers.0.router.proj", f"{TRUNK}layers.0{EXPERTS}gate_proj"
 
     def act():
         for key, value in given.items():
             match key:
+                case "missing" if maple:
+                    del shapes[f"{ternary}.{value}"]
+                case "has":
+                    shapes[f"{ternary}.{value}"] = ("BF16", (256, 2))
                 case "missing":
                     del shapes[f"{router}.{value}"]
                 case "scale_dtype":
@@ -111,8 +131,10 @@ def test_plan_error(case: Case):
                     pass
                 case _:
                     pytest.fail(f"'{key}' is not covered")
-        plan(shapes, toy_config(), toy_arch())
+        plan_small_maple(shapes) if maple else plan(shapes, toy_config(), toy_arch())
 
+    if maple:
+        plan_small_maple(shapes)
     with pytest.raises(errors.CheckpointError) as caught:
         act()
     assert caught.value.reason == case.expect["error"]
@@ -150,13 +172,30 @@ def test_plan_rule(case: Case):
         assert any("layer_" in name for name in repack.outputs) == expect["blob"]
 
 
+def complete_config(family: str, given: dict[str, Any]) -> dict[str, Any]:
+    """A config with the values a case gives; of the full size if it says so, and for Maple."""
+    given = dict(given)
+    full = given.pop("production_shape", False) or family == "maple"
+    config = full_config(family) if full else small_config(family)
+    fields = text_config(config)
+    if family == "deepseekV4Flash" and not full:
+        del fields["compress_ratios"]
+        listed = given.get("layer_types") or given.get("mlp_layer_types")
+        if listed:
+            fields["num_hidden_layers"] = len(listed)
+        if given and not given.keys() & {"layer_types", "compress_ratios"}:
+            fields["layer_types"] = ["sliding_attention"] * fields["num_hidden_layers"]
+    if family == "inklingSmall" and "head_dim" in given:
+        fields["swa_head_dim"] = given["head_dim"]
+    fields.update(given)
+    return config
+
+
 @pytest.mark.parametrize("case", cases("repack_plan", "config_map"))
 def test_config_map(case: Case):
-    given = dict(case.given["config"])
-    rules = rules_of(config_family({"model_type": case.given["model_type"]}))
-    given.pop("production_shape", None)
-    config = toy_config(given.get("num_hidden_layers", 1))
-    config["text_config"] |= given
+    family = config_family({"model_type": case.given["model_type"]})
+    rules = rules_of(family)
+    config = complete_config(family, case.given["config"])
     if "error" in case.expect:
         with pytest.raises(errors.CheckpointError) as caught:
             rules.read_arch(config)

@@ -8,9 +8,9 @@ from mference.errors import CheckpointError, InstallError, UnsupportedModel
 from mference.families import (
     ENTRIES,
     FAMILIES,
+    check_runnable,
     entry_by_model_id,
     pinned_entry,
-    source_rules,
     supported_entries,
 )
 from mference.families.arch import CORE_FIELDS, EXTENSION_FIELDS, Arch
@@ -37,8 +37,10 @@ def test_every_baseline_has_one_mask_value_a_layer():
 
 def test_gemma4_and_the_demo_are_supported_and_the_rest_is_refused_by_name():
     assert [entry.name for entry in supported_entries()] == ["gemma4", "demo"]
-    with pytest.raises(UnsupportedModel, match="maple"):
-        source_rules("maple", "the model 'maple'")
+    for family in FAMILIES.values():
+        if family.name != "gemma4":
+            with pytest.raises(UnsupportedModel, match=f"family '{family.name}', which this"):
+                check_runnable(family.name, f"the model '{family.name}'")
     with pytest.raises(InstallError, match="no model named 'gpt'"):
         pinned_entry("gpt")
 

@@ -34,7 +34,7 @@ from mference.installer.safetensors import SourceTensor, parse_header
 from mference.installer.snapshot import config_family, read_quantization
 from mference.jsontext import compact, parse, pretty
 from mference.store.directory import RECEIPT
-from mference.store.layout import check_written_layout, decode_layout, encode_layout
+from mference.store.layout import decode_layout, encode_layout, measure_layout
 from mference.store.manifest import (
     FileRecord,
     check_manifest,
@@ -45,6 +45,7 @@ from mference.store.manifest import (
 from mference.store.receipt import Receipt, encode_receipt, read_receipt
 from mference.store.resident import encode_index, read_index
 from tests.conformance.loader import Case, cases, edited, text
+from tests.installer.checkpoints import FAMILY_NAMES, full_config, small_config
 from tests.store.toys import TRUNK, write_toy
 
 _SCRATCH = tempfile.TemporaryDirectory(prefix="mference-fuzz-")
@@ -82,13 +83,11 @@ def manifest(data: bytes) -> None:
             check_manifest(found, entry.arch if entry else None)
         except (ManifestError, MissingFile):
             continue
-    # A writer writes no sparse head, and no key that its family does not know.
+    # A writer writes no key that its family does not know.
     written = encode_manifest(found)
     again = decode_manifest(written)
     assert encode_manifest(again) == written
-    assert replace(again, arch=found.arch, arch_keys=found.arch_keys) == replace(
-        found, flash_head=None
-    )
+    assert replace(again, arch=found.arch, arch_keys=found.arch_keys) == found
 
 
 def manifest_seeds() -> Iterator[bytes]:
@@ -110,7 +109,7 @@ def layout(data: bytes) -> None:
         except LayoutError:
             continue
     try:
-        check_written_layout(data, found.num_layers, found.experts_per_layer, found.expert_stride)
+        assert measure_layout(found) == len(encode_layout(found))
     except LayoutError:
         return
 
@@ -237,7 +236,10 @@ def config(data: bytes) -> None:
     """A source's config.json: which family it is, its architecture, its quantization."""
     try:
         values = parse(data, "config.json", CheckpointError).as_dict()
-        source_rules(config_family(values), "the source").read_arch(values)
+        rules = source_rules(config_family(values), "the source")
+        if rules.flash_head:
+            rules.flash_head.read(values)
+        assert len(rules.read_arch(values).layer_mask) == rules.read_arch(values)["numLayers"]
     except (CheckpointError, SourceMismatch, UnsupportedModel):
         pass
     try:
@@ -249,6 +251,9 @@ def config(data: bytes) -> None:
 
 def config_seeds() -> Iterator[bytes]:
     yield (files("mference.demo") / "checkpoint" / "config.json").read_bytes()
+    for family in FAMILY_NAMES:
+        yield json.dumps(small_config(family)).encode()
+        yield json.dumps(full_config(family)).encode()
     for case in _given("repack_plan", "config_map"):
         yield json.dumps({"model_type": case.given["model_type"], **case.given["config"]}).encode()
 

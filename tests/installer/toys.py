@@ -1,6 +1,7 @@
 """Small source checkpoints for tests: safetensors shards, index, config, tokenizer files."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from mference.installer.safetensors import DTYPE_SIZES, SourceTensor
 from tests.store.toys import EXPERT_COUNT, HIDDEN, TRUNK, WIDTH, pattern, toy_arch
 
 EXPERTS = ".experts.switch_glu."
+
+Shapes = dict[str, tuple[str, tuple[int, ...]]]
+Content = Callable[[str, int], bytes]
 
 
 def toy_config(layers: int = 1) -> dict[str, Any]:
@@ -47,9 +51,9 @@ def toy_config(layers: int = 1) -> dict[str, Any]:
     }
 
 
-def toy_shapes(layers: int = 1) -> dict[str, tuple[str, tuple[int, ...]]]:
+def toy_shapes(layers: int = 1) -> Shapes:
     """Every tensor of the toy source: dtype and stored shape."""
-    shapes: dict[str, tuple[str, tuple[int, ...]]] = {"vision_tower.x": ("F32", (3,))}
+    shapes: Shapes = {"vision_tower.x": ("F32", (3,))}
 
     def packed(stem: str, shape: tuple[int, ...], bits: int) -> None:
         groups = (*shape[:-1], shape[-1] // 64)
@@ -68,7 +72,7 @@ def toy_shapes(layers: int = 1) -> dict[str, tuple[str, tuple[int, ...]]]:
     return shapes
 
 
-def source_tensors(shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, SourceTensor]:
+def source_tensors(shapes: Shapes) -> dict[str, SourceTensor]:
     """Tensors of those shapes, one after another in one imaginary shard."""
     tensors, at = {}, 0
     for name, (dtype, shape) in shapes.items():
@@ -80,31 +84,42 @@ def source_tensors(shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, 
     return tensors
 
 
-def shard_bytes(tensors: list[SourceTensor]) -> bytes:
-    """A safetensors file of those tensors, filled with their patterns."""
+def shard_bytes(tensors: list[SourceTensor], content: Content = pattern) -> bytes:
+    """A safetensors file of those tensors, filled with what `content` gives for name and size."""
     header, at = {}, 0
     for t in tensors:
         header[t.name] = {"dtype": t.dtype, "shape": t.shape, "data_offsets": [at, at + t.size]}
         at += t.size
     text = json.dumps(header).encode()
     return (
-        len(text).to_bytes(8, "little") + text + b"".join(pattern(t.name, t.size) for t in tensors)
+        len(text).to_bytes(8, "little") + text + b"".join(content(t.name, t.size) for t in tensors)
     )
 
 
 def write_source(folder: Path, layers: int = 1, shards: int = 2) -> Path:
     """Write a complete toy source checkpoint and return its folder."""
+    return write_checkpoint(folder, toy_config(layers), toy_shapes(layers), shards)
+
+
+def write_checkpoint(
+    folder: Path,
+    config: dict[str, Any],
+    shapes: Shapes,
+    shards: int = 2,
+    content: Content = pattern,
+) -> Path:
+    """Write a source checkpoint of those tensors and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = list(source_tensors(toy_shapes(layers)).values())
+    tensors = list(source_tensors(shapes).values())
     weight_map = {}
     for i in range(shards):
         name = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
         mine = tensors[i::shards]
-        (folder / name).write_bytes(shard_bytes(mine))
+        (folder / name).write_bytes(shard_bytes(mine, content))
         weight_map |= {t.name: name for t in mine}
     index = {"metadata": {}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    (folder / "config.json").write_text(json.dumps(toy_config(layers)))
+    (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text('{"a": 1}')
     (folder / "tokenizer_config.json").write_text("{}")
     return folder

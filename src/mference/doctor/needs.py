@@ -82,7 +82,7 @@ def need_of_entry(
     entry: PinnedEntry, machine: Machine, compute: ComputeSpeed, disk: DiskSpeed, *, context: int
 ) -> Need:
     """What a pinned model needs that is not installed."""
-    runs = FAMILIES[entry.family].rules is not None
+    runs = FAMILIES[entry.family].runnable
     title = entry.note.partition(":")[0]
     if FAMILIES[entry.family].footprint is None:
         return Need(entry.name, title, runs, None, None, "", context, None, ())

@@ -24,6 +24,7 @@ __all__ = [
     "Footprint",
     "PinnedEntry",
     "SourceRules",
+    "check_runnable",
     "entry_by_model_id",
     "pinned_entry",
     "source_rules",
@@ -39,7 +40,7 @@ FAMILIES: dict[str, Family] = {
 
 def supported_entries() -> tuple[PinnedEntry, ...]:
     """The entries this version can install and run."""
-    return tuple(e for e in ENTRIES.values() if FAMILIES[e.family].rules is not None)
+    return tuple(e for e in ENTRIES.values() if FAMILIES[e.family].runnable)
 
 
 def pinned_entry(name: str) -> PinnedEntry:
@@ -54,21 +55,33 @@ def entry_by_model_id(model_id: str) -> PinnedEntry | None:
     return next((e for e in ENTRIES.values() if e.model_id == model_id), None)
 
 
-def source_rules(family: str, what: str) -> SourceRules:
-    """How the sources of a family are read.
+def check_runnable(family: str, what: str) -> None:
+    """Check that this version can run a family.
 
-    Raises `UnsupportedModel`, naming `what` was asked for and what is supported instead, while
-    this version has no code for the family.
+    Raises `UnsupportedModel`, naming `what` was asked for and what is supported instead.
+    """
+    if not FAMILIES[family].runnable:
+        raise _unsupported(family, what)
+
+
+def source_rules(family: str, what: str) -> SourceRules:
+    """How the sources of a family are read, whether or not this version can run it.
+
+    Raises `UnsupportedModel`, as `check_runnable` does, while that is not known.
     """
     rules = FAMILIES[family].rules
     if rules is None:
-        raise UnsupportedModel(
-            f"{what} needs the model family '{family}', which this version of mference cannot "
-            f"run yet. Supported: {supported_names()}."
-        )
+        raise _unsupported(family, what)
     return rules
 
 
 def supported_names() -> str:
     """The names of the supported entries, for messages."""
     return ", ".join(entry.name for entry in supported_entries())
+
+
+def _unsupported(family: str, what: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"{what} needs the model family '{family}', which this version of mference cannot "
+        f"run yet. Supported: {supported_names()}."
+    )

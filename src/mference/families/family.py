@@ -43,14 +43,89 @@ COMMON_QUANT: Mapping[str, SlotRule] = {
 
 
 @dataclass(frozen=True)
+class Quantization:
+    """The `quantization` object of a source config: a base, and exceptions by tensor stem."""
+
+    bits: int
+    group_size: int
+    mode: str
+    overrides: Mapping[str, tuple[int, int]]
+
+    def of(self, stem: str) -> tuple[int, int]:
+        """(bits, group size) of the tensor whose name without `.weight` is `stem`."""
+        return self.overrides.get(stem, (self.bits, self.group_size))
+
+
+@dataclass(frozen=True)
+class RowScale:
+    """Packed weights of `bits` bits with one factor a row in place of scales and biases.
+
+    A value is `factor * (code - 1)`; the factors of `STEM.weight` are `STEM<suffix>`, BF16. The
+    store gets the scale +factor and the bias -factor for every `group` columns of a row, and
+    resident weights of 2 bits are widened to 4.
+    """
+
+    suffix: str
+    bits: int
+    group: int
+
+
+@dataclass(frozen=True)
+class FlashHead:
+    """A sparse head: tokens in clusters, of which the best few are scored."""
+
+    n_clusters: int
+    cluster_size: int
+    n_probes: int
+    group_size: int
+    bits: int
+    head_group_size: int
+    head_bits: int
+    scaled_centroids: bool
+    force_tokens: tuple[int, ...]
+
+    def fits(self, vocab: int) -> bool:
+        """Whether these values can describe the head of a model with so many tokens."""
+        return (
+            self.n_clusters * self.cluster_size == vocab
+            and 1 <= self.n_probes <= self.n_clusters
+            and (self.group_size, self.head_group_size, self.bits, self.head_bits) == (64, 64, 4, 4)
+            and self.scaled_centroids
+            and len(set(self.force_tokens)) == len(self.force_tokens)
+            and all(0 <= token < vocab for token in self.force_tokens)
+        )
+
+
+@dataclass(frozen=True)
+class FlashHeadRules:
+    """The tensors of a sparse head, kept if `read` finds one described in the source's config.
+
+    `centroids` is the stem of a packed matrix, `token_map` the name of a table; what starts with
+    one of `unused` is dropped in any case.
+    """
+
+    read: Callable[[Mapping[str, Any]], FlashHead | None]
+    centroids: str
+    token_map: str
+    unused: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tensors that are kept."""
+        packed = (f"{self.centroids}.{part}" for part in ("weight", "scales", "biases"))
+        return *packed, self.token_map
+
+
+@dataclass(frozen=True)
 class SourceRules:
     """How a family's source checkpoint is read: its config and the roles of its tensor names.
 
     `layer_slots` are name stems below `<trunk>layers.N.`, in the order in which their tensors are
     stored. `quant_witnesses` name, for each quant slot, the stems whose bits the manifest records.
+    `quantization` is the only one accepted of a source, if there is such a rule. `row_scale` and
+    `flash_head` are rules about tensors that few families have.
     """
 
-    model_types: tuple[str, ...]
     read_arch: Callable[[Mapping[str, Any]], Arch]
     resident_prefixes: tuple[str, ...]
     trunk: str
@@ -60,6 +135,9 @@ class SourceRules:
     routed_container: str
     layer_slots: tuple[str, ...]
     quant_witnesses: Mapping[str, tuple[str, ...]]
+    quantization: Quantization | None = None
+    row_scale: RowScale | None = None
+    flash_head: FlashHeadRules | None = None
 
     @property
     def layer_prefix(self) -> str:
@@ -92,8 +170,10 @@ def affine_bytes(rows: int, cols: int, bits: int = 4, group: int = 64) -> int:
 
 @dataclass(frozen=True)
 class Family:
-    """One code path. `rules` is None while this version cannot install or run the family.
+    """One code path. `runnable` says whether this version has its forward pass.
 
+    `rules` say how its sources are repacked, and are None while that is not known.
+    `model_types` are the values of a source config's `model_type` that name the family.
     `fixed_arch` are the arch values that the forward pass is written for, whatever the size.
     `extension_keys` are the arch keys its manifests write beyond the core ones; `required_keys`
     those a reader insists on. `fixed_quant` means that the manifest records `quant` as it stands
@@ -110,7 +190,9 @@ class Family:
     fixed_quant: bool = False
     flash_head: bool = False
     fixed_arch: Mapping[str, ArchValue] = field(default_factory=dict)
+    model_types: tuple[str, ...] = ()
     rules: SourceRules | None = None
+    runnable: bool = False
     footprint: Callable[[Arch], Footprint] | None = None
     state_bytes: Callable[[Arch, int, int], int] | None = None
 
@@ -124,17 +206,30 @@ class TensorRole:
     role: Role | None = None
 
 
-def classify(rules: SourceRules, name: str, num_layers: int) -> TensorRole:
-    """The role of a source tensor by its name; `unknown` if no prefix of the family fits."""
+def classify(
+    rules: SourceRules, name: str, num_layers: int, *, flash_head: bool = False
+) -> TensorRole:
+    """The role of a source tensor by its name; `unknown` if no prefix of the family fits.
+
+    `flash_head` says whether the source's config describes a sparse head.
+    """
     if name.startswith(MULTIMODAL_PREFIXES):
         return TensorRole("dropped")
+    if head := rules.flash_head:
+        if name.startswith(head.unused):
+            return TensorRole("dropped")
+        if name in head.names:
+            return TensorRole("resident" if flash_head else "dropped")
     if not name.startswith(rules.resident_prefixes):
         return TensorRole("unknown")
+    suffixes = [".weight", ".scales", ".biases"]
+    if rules.row_scale:
+        suffixes.append(rules.row_scale.suffix)
     pattern = (
         re.escape(rules.layer_prefix)
         + r"(\d+)"
         + re.escape(rules.routed_container)
-        + r"(gate|up|down)_proj\.(?:weight|scales|biases)"
+        + f"(gate|up|down)_proj(?:{'|'.join(map(re.escape, suffixes))})"
     )
     match = re.fullmatch(pattern, name, re.ASCII)
     if match and int(match[1]) < num_layers:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mference.errors import CheckpointError
 from mference.families.arch import Arch
 from mference.families.family import Family, Footprint, SourceRules, affine_bytes
+from mference.families.source_config import config_fields, flag, text
 from mference.jsontext import Fields
 
 BASELINE = Arch(
@@ -63,42 +63,38 @@ def read_arch(config: Mapping[str, Any]) -> Arch:
 
     Raises `CheckpointError` (`config_invalid`) for a key that is missing, mistyped or unusable.
     """
-    text = Fields(config, "config.json", _invalid).object("text_config")
-    rope = text.object("rope_parameters") if "rope_parameters" in text else None
-    num_layers = text.integer("num_hidden_layers", minimum=1)
+    fields = config_fields(config).object("text_config")
+    rope = fields.object("rope_parameters") if "rope_parameters" in fields else None
+    num_layers = fields.integer("num_hidden_layers", minimum=1)
     return Arch(
-        hiddenSize=text.integer("hidden_size"),
-        ffnIntermediate=text.integer("intermediate_size"),
-        moeIntermediateSize=text.integer("moe_intermediate_size"),
-        numHeads=text.integer("num_attention_heads"),
-        numKVHeads=text.integer("num_key_value_heads"),
-        numFullKVHeads=text.integer("num_global_key_value_heads"),
-        headDim=text.integer("head_dim"),
-        fullHeadDim=text.integer("global_head_dim"),
-        vocabSize=text.integer("vocab_size"),
-        slidingWindow=text.integer("sliding_window"),
-        finalLogitSoftcap=text.number("final_logit_softcapping"),
+        hiddenSize=fields.integer("hidden_size"),
+        ffnIntermediate=fields.integer("intermediate_size"),
+        moeIntermediateSize=fields.integer("moe_intermediate_size"),
+        numHeads=fields.integer("num_attention_heads"),
+        numKVHeads=fields.integer("num_key_value_heads"),
+        numFullKVHeads=fields.integer("num_global_key_value_heads"),
+        headDim=fields.integer("head_dim"),
+        fullHeadDim=fields.integer("global_head_dim"),
+        vocabSize=fields.integer("vocab_size"),
+        slidingWindow=fields.integer("sliding_window"),
+        finalLogitSoftcap=fields.number("final_logit_softcapping"),
         ropeTheta=_rope(rope, "sliding_attention", "rope_theta", 1e4),
         fullRopeTheta=_rope(rope, "full_attention", "rope_theta", 1e6),
         partialRotaryFactor=_rope(rope, "full_attention", "partial_rotary_factor", 0.25),
         numLayers=num_layers,
-        numExperts=text.integer("num_experts"),
-        topKExperts=text.integer("top_k_experts"),
-        tieWordEmbeddings=_flag(text, "tie_word_embeddings"),
-        attentionKEqV=_flag(text, "attention_k_eq_v"),
-        hiddenActivation=(
-            text.text("hidden_activation")
-            if "hidden_activation" in text
-            else BASELINE["hiddenActivation"]
-        ),
-        fullAttentionLayerMask=_mask(text, num_layers),
+        numExperts=fields.integer("num_experts"),
+        topKExperts=fields.integer("top_k_experts"),
+        tieWordEmbeddings=flag(fields, "tie_word_embeddings"),
+        attentionKEqV=flag(fields, "attention_k_eq_v"),
+        hiddenActivation=text(fields, "hidden_activation", str(BASELINE["hiddenActivation"])),
+        fullAttentionLayerMask=_mask(fields, num_layers),
     )
 
 
-def _mask(text: Fields, num_layers: int) -> tuple[int, ...]:
-    kinds = text.texts("layer_types")
+def _mask(fields: Fields, num_layers: int) -> tuple[int, ...]:
+    kinds = fields.texts("layer_types")
     if len(kinds) != num_layers:
-        text.fail(f"'layer_types' has {len(kinds)} entries for {num_layers} layers")
+        fields.fail(f"'layer_types' has {len(kinds)} entries for {num_layers} layers")
     return tuple(int(kind == "full_attention") for kind in kinds)
 
 
@@ -106,14 +102,6 @@ def _rope(rope: Fields | None, kind: str, key: str, default: float) -> float:
     if rope is None or kind not in rope or key not in rope.object(kind):
         return default
     return rope.object(kind).number(key)
-
-
-def _flag(text: Fields, key: str) -> bool:
-    return text.boolean(key) if key in text else False
-
-
-def _invalid(message: str) -> CheckpointError:
-    return CheckpointError(message, "config_invalid")
 
 
 def footprint(arch: Arch) -> Footprint:
@@ -169,8 +157,9 @@ FAMILY = Family(
         "attentionKEqV": True,
         "tieWordEmbeddings": True,
     },
+    model_types=("gemma4", "gemma4_text"),
+    runnable=True,
     rules=SourceRules(
-        model_types=("gemma4", "gemma4_text"),
         read_arch=read_arch,
         resident_prefixes=("language_model.",),
         trunk="language_model.model.",

@@ -1,7 +1,18 @@
-"""Qwen 3.6 35B-A3B: architecture values (its source is not readable yet)."""
+"""Qwen 3.6 35B-A3B and models of its shape: architecture, configuration, tensor names."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
 
 from mference.families.arch import COMMON_KEYS, FAMILY_KEY, Arch
-from mference.families.family import Family, Footprint, affine_bytes
+from mference.families.family import Family, Footprint, SourceRules, affine_bytes
+from mference.families.source_config import (
+    check_full_size,
+    config_fields,
+    flag,
+    layer_kinds,
+    text,
+)
 
 BASELINE = Arch(
     family="qwen36",
@@ -41,6 +52,57 @@ BASELINE = Arch(
 )
 
 
+def read_arch(config: Mapping[str, Any]) -> Arch:
+    """The architecture that a source `config.json` describes.
+
+    Raises `CheckpointError` (`config_invalid`) for a key that is missing, mistyped or unusable,
+    and for a model of the full size that is not the known one.
+    """
+    fields = config_fields(config).object("text_config")
+    rope = fields.object("rope_parameters")
+    num_layers = fields.integer("num_hidden_layers", minimum=1)
+    kv_heads, head_dim = fields.integer("num_key_value_heads"), fields.integer("head_dim", 1)
+    arch = Arch(
+        family="qwen36",
+        hiddenSize=fields.integer("hidden_size"),
+        ffnIntermediate=fields.integer("shared_expert_intermediate_size"),
+        moeIntermediateSize=fields.integer("moe_intermediate_size"),
+        numHeads=fields.integer("num_attention_heads"),
+        numKVHeads=kv_heads,
+        numFullKVHeads=kv_heads,
+        headDim=head_dim,
+        fullHeadDim=head_dim,
+        vocabSize=fields.integer("vocab_size"),
+        slidingWindow=0,
+        finalLogitSoftcap=0.0,
+        ropeTheta=rope.number("rope_theta"),
+        fullRopeTheta=rope.number("rope_theta"),
+        partialRotaryFactor=rope.number("partial_rotary_factor"),
+        numLayers=num_layers,
+        numExperts=fields.integer("num_experts"),
+        topKExperts=fields.integer("num_experts_per_tok"),
+        tieWordEmbeddings=flag(fields, "tie_word_embeddings"),
+        attentionKEqV=False,
+        hiddenActivation=text(fields, "hidden_act", "silu"),
+        fullAttentionLayerMask=layer_kinds(
+            fields, "layer_types", {"full_attention": 1, "linear_attention": 2}, num_layers
+        ),
+        attnOutputGate=flag(fields, "attn_output_gate"),
+        attentionScale=1 / math.sqrt(head_dim),
+        embeddingScaledBySqrtHidden=False,
+        routerScaled=False,
+        ffnSandwichNorms=False,
+        sharedExpertGated=True,
+        ropeNeoxSubdim=True,
+        linearNumKHeads=fields.integer("linear_num_key_heads"),
+        linearNumVHeads=fields.integer("linear_num_value_heads"),
+        linearKeyHeadDim=fields.integer("linear_key_head_dim"),
+        linearValueHeadDim=fields.integer("linear_value_head_dim"),
+        linearConvKernelSize=fields.integer("linear_conv_kernel_dim"),
+    )
+    return check_full_size(fields, arch, BASELINE)
+
+
 def footprint(arch: Arch) -> Footprint:
     """The sizes of the pinned checkpoint; its embedding is no head."""
     hidden, common = arch.integer("hiddenSize"), 1_389_394_176
@@ -73,4 +135,30 @@ FAMILY = Family(
     extension_keys=(FAMILY_KEY, *COMMON_KEYS),
     footprint=footprint,
     state_bytes=state_bytes,
+    model_types=("qwen3_5_moe",),
+    rules=SourceRules(
+        read_arch=read_arch,
+        resident_prefixes=("language_model.",),
+        trunk="language_model.model.",
+        embedding=("language_model.model.embed_tokens.weight",),
+        final_norm="language_model.model.norm.weight",
+        head="language_model.lm_head.weight",
+        routed_container=".mlp.switch_mlp.",
+        layer_slots=(
+            *(f"self_attn.{x}" for x in ("q_proj", "k_proj", "v_proj", "o_proj")),
+            *(f"self_attn.{x}" for x in ("q_norm", "k_norm")),
+            *(f"linear_attn.in_proj_{x}" for x in ("qkv", "z", "a", "b")),
+            *(f"linear_attn.{x}" for x in ("conv1d", "A_log", "dt_bias", "norm", "out_proj")),
+            "mlp.gate",
+            "mlp.shared_expert_gate",
+            *(f"mlp.shared_expert.{x}" for x in ("gate_proj", "up_proj", "down_proj")),
+            "input_layernorm",
+            "post_attention_layernorm",
+        ),
+        quant_witnesses={
+            "attention": ("self_attn.q_proj.weight", "linear_attn.in_proj_qkv.weight"),
+            "router": ("mlp.gate.weight",),
+            "sharedExpert": ("mlp.shared_expert.gate_proj.weight",),
+        },
+    ),
 )

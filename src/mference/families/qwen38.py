@@ -46,6 +46,7 @@ BASELINE = Arch(
 FAMILY = Family(
     name="qwen38",
     baseline=BASELINE,
+    model_types=("qwen3_5",),
     extension_keys=(
         FAMILY_KEY, *COMMON_KEYS, "numSharedExperts", "numDenseLayers", "denseIntermediateSize",
     ),

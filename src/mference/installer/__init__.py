@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, overload
 
 from mference.errors import InstallError
-from mference.families import PinnedEntry, entry_by_model_id, pinned_entry, source_rules
+from mference.families import PinnedEntry, check_runnable, entry_by_model_id, pinned_entry
 from mference.installer.http_source import MAX_CONNECTIONS, HttpSource
 from mference.installer.hub_source import HubSource
 from mference.installer.installer import carry_out, look_ahead
@@ -121,7 +121,7 @@ def install(
     exception's notes say where and what to do.
     """
     chosen = pinned_entry(entry)
-    source_rules(chosen.family, f"the model '{entry}'")
+    check_runnable(chosen.family, f"the model '{entry}'")
     opened = open_source(source, chosen, base_url)
     try:
         place = output if output is not None else default_output(entry)
@@ -161,7 +161,7 @@ def repair(
     paths = prepared_paths(path)
     _, manifest = read_repairable(paths.final)
     pinned = entry_by_model_id(manifest.model_id) or pinned_entry(entry)
-    source_rules(pinned.family, f"the model '{pinned.name}'")
+    check_runnable(pinned.family, f"the model '{pinned.name}'")
     opened = open_source(source, pinned, base_url)
     try:
         return carry_out_repair(

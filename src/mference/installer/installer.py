@@ -3,7 +3,6 @@
 import time
 from contextlib import nullcontext
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 from mference.errors import StateError
@@ -26,6 +25,7 @@ from mference.store.directory import (
     MANIFEST,
     RECEIPT,
 )
+from mference.store.layout import Layout, layout_chunks
 from mference.store.manifest import (
     FileRecord,
     Manifest,
@@ -38,6 +38,7 @@ from mference.store.receipt import TOOL_INSTALL, encode_receipt, new_receipt
 from mference.store.writing import (
     sync_directory,
     write_atomically,
+    write_chunks,
     write_durably,
 )
 
@@ -134,7 +135,7 @@ def _build(run: Run, saved: Journal | None) -> tuple[Snapshot, Manifest, int]:
     if saved:
         check_same(saved, prepared.journal)
     journal, files, reused = make_outputs(run, prepared, saved)
-    files[LAYOUT] = _write_layout(paths.partial, prepared.layout)
+    files[LAYOUT] = _write_layout(paths.partial, prepared.repack.layout)
     files |= write_sidecars(run, prepared.snapshot)
     manifest = _new_manifest(prepared, files)
     _write_manifest(paths, prepared.snapshot, manifest)
@@ -142,9 +143,8 @@ def _build(run: Run, saved: Journal | None) -> tuple[Snapshot, Manifest, int]:
     return prepared.snapshot, manifest, reused
 
 
-def _write_layout(partial: Path, layout: bytes) -> FileRecord:
-    write_durably(partial / LAYOUT, layout)
-    return FileRecord(len(layout), sha256(layout).hexdigest())
+def _write_layout(partial: Path, layout: Layout) -> FileRecord:
+    return FileRecord(*write_chunks(partial / LAYOUT, layout_chunks(layout)))
 
 
 def _new_manifest(prepared: Preparation, files: dict[str, FileRecord]) -> Manifest:
@@ -159,6 +159,7 @@ def _new_manifest(prepared: Preparation, files: dict[str, FileRecord]) -> Manife
         expert_stride=repack.layout.expert_stride,
         quant=repack.quant,
         source_hash=f"sha256:{snapshot.index_sha256}",
+        flash_head=snapshot.flash_head,
         overrides_honored=len(snapshot.quantization.overrides),
         arch_keys=frozenset(snapshot.arch.written(family.extension_keys)),
     )

@@ -13,7 +13,7 @@ from mference.installer.repack import Repack, plan_repack
 from mference.installer.run import Run
 from mference.installer.sidecars import sidecar_size
 from mference.installer.snapshot import CONFIG_NAME, Snapshot, read_snapshot
-from mference.store.layout import check_written_layout, encode_layout
+from mference.store.layout import measure_layout
 from mference.store.resident import encode_index
 
 UNPINNED_REVISION = "unpinned"
@@ -23,15 +23,16 @@ UNPINNED_REVISION = "unpinned"
 class Preparation:
     """Everything known about an install before its first byte is copied.
 
-    `index` and `layout` are the bytes of the resident index region and of `layout.json`,
-    `sidecars` the bytes of each tokenizer file that the source has, the config's included.
+    `index` are the bytes of the resident index region. `layout_bytes` is the size of
+    `layout.json`, `sidecars` that of each tokenizer file that the source has, the config's
+    included.
     """
 
     snapshot: Snapshot
     repack: Repack
     plan: RangePlan
     index: bytes
-    layout: bytes
+    layout_bytes: int
     sidecars: dict[str, int]
     journal: Journal
 
@@ -43,7 +44,7 @@ class Preparation:
     @property
     def installed_bytes(self) -> int:
         """Bytes of all files that the manifest will list."""
-        return self.output_bytes + len(self.layout) + sum(self.sidecars.values())
+        return self.output_bytes + self.layout_bytes + sum(self.sidecars.values())
 
     @property
     def download_bytes(self) -> int:
@@ -64,19 +65,18 @@ def prepare(run: Run) -> Preparation:
         )
     family = FAMILIES[snapshot.arch.family]
     repack = plan_repack(
-        family, snapshot.rules, snapshot.arch, snapshot.quantization, snapshot.tensors
+        family,
+        snapshot.rules,
+        snapshot.arch,
+        snapshot.quantization,
+        snapshot.tensors,
+        snapshot.flash_head,
     )
     _check_dense_layers(snapshot, repack)
     sizes = {name: sidecar_size(run.source, name) for name in run.entry.sidecars}
     index = encode_index(repack.index)
     plan = _plan_ranges(run, repack, index)
-    layout = encode_layout(repack.layout)
-    check_written_layout(
-        layout,
-        repack.layout.num_layers,
-        repack.layout.experts_per_layer,
-        repack.layout.expert_stride,
-    )
+    layout_bytes = measure_layout(repack.layout)
     repo, revision = (
         (snapshot.entry.repo, snapshot.entry.revision)
         if snapshot.entry
@@ -91,7 +91,7 @@ def prepare(run: Run) -> Preparation:
         total_source_bytes=plan.source_bytes,
     )
     sidecars = {name: size for name, size in sizes.items() if size is not None}
-    return Preparation(snapshot, repack, plan, index, layout, sidecars, journal)
+    return Preparation(snapshot, repack, plan, index, layout_bytes, sidecars, journal)
 
 
 def _check_dense_layers(snapshot: Snapshot, repack: Repack) -> None:

@@ -1,15 +1,25 @@
 """From source tensors to a store: the resident index, the expert layout, and the copies."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mference.errors import CheckpointError
 from mference.families import Family, SourceRules
 from mference.families.arch import Arch
-from mference.families.family import QUANT_SLOTS, Role, classify, layer_stem, resident_order
+from mference.families.family import (
+    QUANT_SLOTS,
+    FlashHead,
+    FlashHeadRules,
+    Quantization,
+    Role,
+    RowScale,
+    classify,
+    layer_stem,
+    resident_order,
+)
 from mference.installer.plan import Copy
 from mference.installer.safetensors import SourceTensor
-from mference.installer.snapshot import Quantization
+from mference.installer.transforms import IDENTITY, UNPACK_2_TO_4, Transform, repeat_bf16
 from mference.store.directory import EXPERTS, WEIGHTS, layer_file, page_rounded
 from mference.store.layout import ExpertLayout, LayerLayout, Layout, SubTensor
 from mference.store.manifest import QuantSlot
@@ -31,14 +41,36 @@ class Repack:
     outputs: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class QuantizedTensor:
-    """A packed weight with its companions and its unpacked shape."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A source tensor as it is stored: through a transform, with the shape it then has.
 
-    weight: SourceTensor
-    scales: SourceTensor
-    biases: SourceTensor
+    That of packed codes is the shape they unpack to.
+    """
+
+    source: SourceTensor
     shape: tuple[int, ...]
+    transform: Transform = IDENTITY
+
+    @property
+    def size(self) -> int:
+        """Bytes stored."""
+        return self.source.size * self.transform.factor
+
+    def copy(self, path: str, at: int, part: int = 0, parts: int = 1) -> Copy:
+        """The copy of one of so many equal parts to byte `at` of a file."""
+        size = self.source.size // parts
+        offset = self.source.offset + part * size
+        return Copy(self.source.shard, offset, size, path, at, self.transform)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedTensor:
+    """A packed weight with its companions, and the bits of a code as it is stored."""
+
+    weight: Part
+    scales: Part
+    biases: Part
     bits: int
 
 
@@ -48,26 +80,32 @@ def plan_repack(
     arch: Arch,
     quantization: Quantization,
     tensors: Mapping[str, SourceTensor],
+    flash_head: FlashHead | None = None,
 ) -> Repack:
     """Decide where every kept tensor of a source goes.
 
-    Raises `CheckpointError` with `reason` one of unknown_tensor_prefix, missing_scales,
-    missing_biases, dtype_mismatch, shape_mismatch, configuration_error, scratch_exceeded.
+    `flash_head` is the sparse head that the source's config describes, if any. Raises
+    `CheckpointError` with `reason` one of unknown_tensor_prefix, missing_scales, missing_biases,
+    dtype_mismatch, shape_mismatch, configuration_error, scratch_exceeded.
     """
-    resident, routed = _sort_out(rules, arch, tensors)
+    resident, routed = _sort_out(rules, arch, tensors, flash_head)
+    if flash_head and rules.flash_head:
+        _check_flash_head(rules.flash_head, flash_head, arch, tensors)
+        own = {rules.flash_head.centroids: (flash_head.bits, flash_head.group_size)}
+        quantization = replace(quantization, overrides={**quantization.overrides, **own})
     quantized = {
-        name: _quantized(tensors, tensors[name], quantization)
+        name: _resident(rules, tensors, tensors[name], quantization)
         for name in resident
         if _is_packed(tensors[name])
     }
-    companions = {t.name for q in quantized.values() for t in (q.scales, q.biases)}
+    companions = {p.source.name for q in quantized.values() for p in (q.scales, q.biases)}
     names = sorted(
         (n for n in resident if n not in companions), key=lambda n: resident_order(rules, n)
     )
     index = plan_index([_spec(tensors[name], quantized.get(name)) for name in names])
     layers = {
         layer: {
-            role: _routed(tensors, weights.get(role), layer, role, arch, quantization)
+            role: _routed(rules, tensors, weights.get(role), layer, role, arch, quantization)
             for role in ROLES
         }
         for layer, weights in routed.items()
@@ -92,12 +130,15 @@ def plan_repack(
 
 
 def _sort_out(
-    rules: SourceRules, arch: Arch, tensors: Mapping[str, SourceTensor]
+    rules: SourceRules,
+    arch: Arch,
+    tensors: Mapping[str, SourceTensor],
+    flash_head: FlashHead | None,
 ) -> tuple[list[str], dict[int, dict[Role, SourceTensor]]]:
     resident: list[str] = []
     routed: dict[int, dict[Role, SourceTensor]] = {}
     for name, tensor in tensors.items():
-        kind = classify(rules, name, arch.integer("numLayers"))
+        kind = classify(rules, name, arch.integer("numLayers"), flash_head=flash_head is not None)
         if kind.bucket == "unknown":
             raise CheckpointError(f"'{name}' is no tensor of this family", "unknown_tensor_prefix")
         if kind.bucket == "resident":
@@ -107,34 +148,113 @@ def _sort_out(
     return resident, routed
 
 
+def _check_flash_head(
+    rules: FlashHeadRules, head: FlashHead, arch: Arch, tensors: Mapping[str, SourceTensor]
+) -> None:
+    missing = [name for name in rules.names if name not in tensors]
+    if missing:
+        raise CheckpointError(
+            f"the config describes a sparse head, the source has no {missing}",
+            "configuration_error",
+        )
+    columns = arch.integer("hiddenSize") * head.bits // 32
+    for name, dtype, shape in (
+        (rules.centroids + _WEIGHT, "U32", (head.n_clusters, columns)),
+        (rules.token_map, "I32", (head.n_clusters, head.cluster_size)),
+    ):
+        _check(tensors[name], dtype, shape)
+
+
 def _is_packed(tensor: SourceTensor) -> bool:
     return tensor.dtype == "U32" and tensor.name.endswith(_WEIGHT)
 
 
-def _quantized(
-    tensors: Mapping[str, SourceTensor], weight: SourceTensor, quantization: Quantization
+def _resident(
+    rules: SourceRules,
+    tensors: Mapping[str, SourceTensor],
+    weight: SourceTensor,
+    quantization: Quantization,
 ) -> QuantizedTensor:
+    tensor = _quantized(rules, tensors, weight, quantization)
+    if rules.row_scale is None or tensor.bits != rules.row_scale.bits:
+        return tensor
+    wide = Part(weight, tensor.weight.shape, UNPACK_2_TO_4)
+    return replace(tensor, weight=wide, bits=4)
+
+
+def _quantized(
+    rules: SourceRules,
+    tensors: Mapping[str, SourceTensor],
+    weight: SourceTensor,
+    quantization: Quantization,
+) -> QuantizedTensor:
+    bits, group = quantization.of(weight.name.removesuffix(_WEIGHT))
+    if 32 % bits or not weight.shape:
+        raise CheckpointError(f"'{weight.name}': {bits} bits do not pack", "shape_mismatch")
+    if rules.row_scale and bits == rules.row_scale.bits:
+        return _row_scaled(rules.row_scale, tensors, weight)
+    return _affine(tensors, weight, bits, group)
+
+
+def _affine(
+    tensors: Mapping[str, SourceTensor], weight: SourceTensor, bits: int, group: int
+) -> QuantizedTensor:
+    """A weight whose scales and biases are in the source: all three are copied as they are."""
     stem = weight.name.removesuffix(_WEIGHT)
+    columns = weight.shape[-1] * (32 // bits)
+    if columns % group:
+        raise CheckpointError(
+            f"'{weight.name}': {columns} columns are no whole groups of {group}", "shape_mismatch"
+        )
+    shape = (*weight.shape[:-1], columns // group)
+    parts = []
     for suffix in (_SCALES, _BIASES):
         if stem + suffix not in tensors:
             raise CheckpointError(f"'{weight.name}' has no {suffix[1:]}", f"missing_{suffix[1:]}")
-    scales, biases = tensors[stem + _SCALES], tensors[stem + _BIASES]
-    bits, group = quantization.of(stem)
-    if 32 % bits or not weight.shape:
-        raise CheckpointError(f"'{weight.name}': {bits} bits do not pack", "shape_mismatch")
-    columns = weight.shape[-1] * (32 // bits)
-    for companion in (scales, biases):
-        if companion.dtype != "BF16":
+        _check(tensors[stem + suffix], "BF16", shape)
+        parts.append(Part(tensors[stem + suffix], shape))
+    scales, biases = parts
+    return QuantizedTensor(Part(weight, (*weight.shape[:-1], columns)), scales, biases, bits)
+
+
+def _row_scaled(
+    rule: RowScale, tensors: Mapping[str, SourceTensor], weight: SourceTensor
+) -> QuantizedTensor:
+    """A weight with a factor a row, of which scales and biases are made: `RowScale` says how."""
+    stem = weight.name.removesuffix(_WEIGHT)
+    if stem + rule.suffix not in tensors:
+        raise CheckpointError(f"'{weight.name}' has no {rule.suffix[1:]}", "configuration_error")
+    for suffix in (_SCALES, _BIASES):
+        if stem + suffix in tensors:
             raise CheckpointError(
-                f"'{companion.name}' is {companion.dtype}, not BF16", "dtype_mismatch"
+                f"'{weight.name}' has {rule.suffix[1:]}, and {suffix[1:]} beside it",
+                "configuration_error",
             )
-        if columns % group or companion.shape != (*weight.shape[:-1], columns // group):
-            raise CheckpointError(
-                f"'{companion.name}' has shape {list(companion.shape)}; {list(weight.shape)} words "
-                f"of {bits}-bit values in groups of {group} need another",
-                "shape_mismatch",
-            )
-    return QuantizedTensor(weight, scales, biases, (*weight.shape[:-1], columns), bits)
+    factors, rows = tensors[stem + rule.suffix], weight.shape[:-1]
+    _check(factors, "BF16", rows)
+    columns = weight.shape[-1] * (32 // rule.bits)
+    if columns % rule.group:
+        raise CheckpointError(
+            f"'{weight.name}': {columns} columns are no whole groups of {rule.group}",
+            "shape_mismatch",
+        )
+    groups = columns // rule.group
+    scales, biases = (
+        Part(factors, (*rows, groups), repeat_bf16(groups, negate=negate))
+        for negate in (False, True)
+    )
+    return QuantizedTensor(Part(weight, (*rows, columns)), scales, biases, rule.bits)
+
+
+def _check(tensor: SourceTensor, dtype: str, shape: tuple[int, ...]) -> None:
+    if tensor.dtype != dtype:
+        raise CheckpointError(f"'{tensor.name}' is {tensor.dtype}, not {dtype}", "dtype_mismatch")
+    if tensor.shape != shape:
+        raise CheckpointError(
+            f"'{tensor.name}' has shape {list(tensor.shape)}, not {list(shape)} as its weight or "
+            "the config wants",
+            "shape_mismatch",
+        )
 
 
 def _spec(tensor: SourceTensor, quantized: QuantizedTensor | None) -> TensorSpec:
@@ -142,17 +262,19 @@ def _spec(tensor: SourceTensor, quantized: QuantizedTensor | None) -> TensorSpec
         raise CheckpointError(f"'{tensor.name}': {tensor.dtype} is not stored", "dtype_mismatch")
     if quantized is None:
         return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.size)
+    weight = quantized.weight
     return TensorSpec(
         tensor.name,
         tensor.dtype,
-        quantized.shape,
-        tensor.size,
+        weight.shape,
+        weight.size,
         quantized.scales.size,
         quantized.biases.size,
     )
 
 
 def _routed(
+    rules: SourceRules,
     tensors: Mapping[str, SourceTensor],
     weight: SourceTensor | None,
     layer: int,
@@ -167,12 +289,13 @@ def _routed(
             f"'{weight.name}' is {weight.dtype} {list(weight.shape)}, not U32 of rank 3",
             "shape_mismatch",
         )
-    tensor = _quantized(tensors, weight, quantization)
+    tensor = _quantized(rules, tensors, weight, quantization)
     hidden, width = arch.integer("hiddenSize"), arch.integer("moeIntermediateSize")
     wanted = (arch["numExperts"], *((hidden, width) if role == "down" else (width, hidden)))
-    if tensor.shape != wanted:
+    if tensor.weight.shape != wanted:
         raise CheckpointError(
-            f"'{weight.name}' unpacks to {list(tensor.shape)}, the config says {list(wanted)}",
+            f"'{weight.name}' unpacks to {list(tensor.weight.shape)}, the config says "
+            f"{list(wanted)}",
             "shape_mismatch",
         )
     return tensor
@@ -180,10 +303,10 @@ def _routed(
 
 def _pieces(
     roles: Mapping[Role, QuantizedTensor],
-) -> Iterator[tuple[str, SourceTensor, QuantizedTensor | None]]:
+) -> Iterator[tuple[str, Part, int | None]]:
     for role in ROLES:
         tensor = roles[role]
-        yield role, tensor.weight, tensor
+        yield role, tensor.weight, tensor.bits
         yield f"{role}_scales", tensor.scales, None
         yield f"{role}_biases", tensor.biases, None
 
@@ -195,11 +318,9 @@ def _place_experts(arch: Arch, layers: Mapping[int, Mapping[Role, QuantizedTenso
     for layer, roles in layers.items():
         at = 0
         blobs[layer] = {}
-        for name, tensor, packed in _pieces(roles):
-            shape = packed.shape if packed else tensor.shape
-            size = tensor.size // experts
-            bits = packed.bits if packed else None
-            blobs[layer][name] = SubTensor(at, size, tensor.dtype, shape[1:], bits)
+        for name, part, bits in _pieces(roles):
+            size = part.size // experts
+            blobs[layer][name] = SubTensor(at, size, part.source.dtype, part.shape[1:], bits)
             at += size
         stride = max(stride, page_rounded(at))
     return Layout(
@@ -227,30 +348,23 @@ def _resident_copies(
 ) -> Iterator[Copy]:
     for name in names:
         entry, packed = index.tensors[name], quantized.get(name)
-        yield _copy(tensors[name], WEIGHTS, entry.offset)
-        if packed:
-            yield _copy(packed.scales, WEIGHTS, entry.scale_offset)
-            yield _copy(packed.biases, WEIGHTS, entry.bias_offset)
+        if packed is None:
+            yield Part(tensors[name], entry.shape).copy(WEIGHTS, entry.offset)
+            continue
+        yield packed.weight.copy(WEIGHTS, entry.offset)
+        yield packed.scales.copy(WEIGHTS, entry.scale_offset)
+        yield packed.biases.copy(WEIGHTS, entry.bias_offset)
 
 
 def _expert_copies(
     layer: int, roles: Mapping[Role, QuantizedTensor], layout: Layout
 ) -> Iterator[Copy]:
     path = f"{EXPERTS}/{layout.layers[layer].file}"
-    for e, expert in enumerate(layout.layers[layer].experts):
-        for name, tensor, _ in _pieces(roles):
-            piece = expert.tensors[name]
-            yield Copy(
-                tensor.shard,
-                tensor.offset + e * piece.size,
-                piece.size,
-                path,
-                expert.offset + piece.offset,
-            )
-
-
-def _copy(tensor: SourceTensor, path: str, offset: int) -> Copy:
-    return Copy(tensor.shard, tensor.offset, tensor.size, path, offset)
+    experts = layout.layers[layer].experts
+    for e, expert in enumerate(experts):
+        for name, part, _ in _pieces(roles):
+            at = expert.offset + expert.tensors[name].offset
+            yield part.copy(path, at, e, len(experts))
 
 
 def _quant_slots(

@@ -25,11 +25,12 @@ from mference.store.directory import (
     VERIFIER_CAP,
     sha256_file,
 )
+from mference.store.layout import layout_chunks
 from mference.store.manifest import Manifest, decode_manifest
 from mference.store.opening import read_manifest_bytes
 from mference.store.receipt import TOOL_INSTALL, encode_receipt, new_receipt
 from mference.store.verify import find_damage
-from mference.store.writing import sync_directory, write_atomically, write_durably
+from mference.store.writing import sync_directory, write_atomically, write_chunks
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def _make_again(run: Run, manifest: Manifest, names: set[str]) -> None:
         for folder in (paths.partial, paths.partial / EXPERTS, paths.partial / TOKENIZER):
             folder.mkdir()
     if LAYOUT in names:
-        write_durably(paths.partial / LAYOUT, prepared.layout)
+        write_chunks(paths.partial / LAYOUT, layout_chunks(prepared.repack.layout))
     for name in run.entry.sidecars:
         if f"{TOKENIZER}/{name}" in names:
             copy_sidecar(run, name, paths.partial / TOKENIZER / name)

@@ -11,44 +11,24 @@ from mference.families import (
     FAMILIES,
     PinnedEntry,
     SourceRules,
+    check_runnable,
     source_rules,
     supported_names,
 )
 from mference.families.arch import CORE_FIELDS, EXTENSION_FIELDS, Arch, first_difference
+from mference.families.family import FlashHead, Quantization
 from mference.families.pins import REQUIRED_SIDECARS
+from mference.families.source_config import config_fields, config_invalid
 from mference.installer.paths import check_remote_name
 from mference.installer.safetensors import SourceTensor, read_header
 from mference.installer.source import Source, read_small
-from mference.jsontext import Fields, parse
+from mference.jsontext import parse
 
 INDEX_NAME = "model.safetensors.index.json"
 CONFIG_NAME = REQUIRED_SIDECARS[0]
 INDEX_CAP = 4 << 20
 CONFIG_CAP = 1 << 20
 UNPINNED_MODEL_ID = "unknown/snapshot"
-
-# The value of `model_type` by which each family's configuration is told from Gemma's.
-_OTHER_MODEL_TYPES = {
-    "deepseek_v4": "deepseekV4Flash",
-    "maple": "maple",
-    "qwen3_5_moe": "qwen36",
-    "qwen3_5": "qwen38",
-    "inkling_mm_model": "inklingSmall",
-}
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """The `quantization` object of a source config: a base, and exceptions by tensor stem."""
-
-    bits: int
-    group_size: int
-    mode: str
-    overrides: Mapping[str, tuple[int, int]]
-
-    def of(self, stem: str) -> tuple[int, int]:
-        """(bits, group size) of the tensor whose name without `.weight` is `stem`."""
-        return self.overrides.get(stem, (self.bits, self.group_size))
 
 
 @dataclass(frozen=True)
@@ -65,6 +45,7 @@ class Snapshot:
     rules: SourceRules
     quantization: Quantization
     tensors: Mapping[str, SourceTensor]
+    flash_head: FlashHead | None = None
 
     @property
     def index_sha256(self) -> str:
@@ -85,8 +66,10 @@ class Snapshot:
 def read_snapshot(source: Source, entry: PinnedEntry, *, allow_unpinned: bool) -> Snapshot:
     """Read a source's index, config and shard headers.
 
+    The entry's own family needs no forward pass: whoever installs has asked for it by name.
     Raises `SourceMismatch` if it is not the pinned source and that is not allowed,
-    `UnsupportedModel` for a family without code, `CheckpointError` for malformed metadata.
+    `UnsupportedModel` for another family that cannot be run, `CheckpointError` for malformed
+    metadata.
     """
     index = _required(source, INDEX_NAME, INDEX_CAP)
     found = sha256(index).hexdigest()
@@ -95,7 +78,10 @@ def read_snapshot(source: Source, entry: PinnedEntry, *, allow_unpinned: bool) -
         raise SourceMismatch(_mismatch(source, entry, found))
     config_bytes = _required(source, CONFIG_NAME, CONFIG_CAP)
     config = _parse_config(config_bytes)
-    rules = source_rules(config_family(config), f"the source {source.description}")
+    family, what = config_family(config), f"the source {source.description}"
+    if family != entry.family:
+        check_runnable(family, what)
+    rules = source_rules(family, what)
     arch = rules.read_arch(config)
     if pinned:
         field = first_difference(arch, entry.arch, (*CORE_FIELDS, *EXTENSION_FIELDS))
@@ -110,28 +96,34 @@ def read_snapshot(source: Source, entry: PinnedEntry, *, allow_unpinned: bool) -
         config_bytes,
         arch,
         rules,
-        read_quantization(config),
+        read_quantization(config, rules.quantization),
         _read_tensors(source, index),
+        rules.flash_head.read(config) if rules.flash_head else None,
     )
 
 
 def config_family(config: Mapping[str, Any]) -> str:
     """The family whose configuration this is, by `model_type`. Raises `SourceMismatch`."""
     model_type = config.get("model_type")
-    if isinstance(model_type, str) and model_type in _OTHER_MODEL_TYPES:
-        return _OTHER_MODEL_TYPES[model_type]
-    gemma = FAMILIES["gemma4"].rules
-    assert gemma is not None
-    if model_type is None or model_type in gemma.model_types:
+    if model_type is None:
         return "gemma4"
+    for family in FAMILIES.values():
+        if model_type in family.model_types:
+            return family.name
     raise SourceMismatch(
         f"models of type {model_type!r} are not supported. Supported: {supported_names()}."
     )
 
 
-def read_quantization(config: Mapping[str, Any]) -> Quantization:
-    """The quantization a source config describes. Raises `CheckpointError` (`config_invalid`)."""
-    fields = Fields(config, CONFIG_NAME, _invalid).object("quantization")
+def read_quantization(
+    config: Mapping[str, Any], accepted: Quantization | None = None
+) -> Quantization:
+    """The quantization a source config describes.
+
+    Raises `CheckpointError` (`config_invalid`) if it is none that a store can hold, or not the
+    one that is `accepted`.
+    """
+    fields = config_fields(config).object("quantization")
     base = fields.integer("group_size", minimum=1) if "group_size" in fields else 64
     bits = fields.integer("bits", minimum=1, maximum=16) if "bits" in fields else 4
     mode = fields.text("mode") if "mode" in fields else "affine"
@@ -146,10 +138,13 @@ def read_quantization(config: Mapping[str, Any]) -> Quantization:
             entry.integer("bits", minimum=1, maximum=16) if "bits" in entry else bits,
             entry.integer("group_size", minimum=1) if "group_size" in entry else base,
         )
-        if pair[1] != base and pair not in ((2, 32), (2, 64)):
+        if accepted is None and pair[1] != base and pair not in ((2, 32), (2, 64)):
             entry.fail(f"group size {pair[1]} at {pair[0]} bits is not supported (base {base})")
         overrides[stem] = pair
-    return Quantization(bits, base, mode, overrides)
+    found = Quantization(bits, base, mode, overrides)
+    if accepted is not None and found != accepted:
+        fields.fail(f"only {accepted} is accepted, found {found}")
+    return found
 
 
 def _read_tensors(source: Source, index: bytes) -> dict[str, SourceTensor]:
@@ -185,11 +180,7 @@ def _mismatch(source: Source, entry: PinnedEntry, found: str) -> str:
 
 
 def _parse_config(data: bytes) -> dict[str, Any]:
-    return parse(data, CONFIG_NAME, _invalid).as_dict()
-
-
-def _invalid(message: str) -> CheckpointError:
-    return CheckpointError(message, "config_invalid")
+    return parse(data, CONFIG_NAME, config_invalid).as_dict()
 
 
 def _index_invalid(message: str) -> CheckpointError:

@@ -1,14 +1,20 @@
 """`packed_experts/layout.json`: where each expert and each of its nine pieces lies."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from mference.errors import LayoutError
-from mference.jsontext import Fields, parse, pretty
+from mference.jsontext import Fields, Pretty, parse, pretty_parts, pretty_value
 from mference.store.directory import LAYOUT, LAYOUT_CAP, REINSTALL, is_safe_name
 
 WEIGHT_NAMES = ("gate", "up", "down")
 PIECE_NAMES = tuple(n for w in WEIGHT_NAMES for n in (w, f"{w}_scales", f"{w}_biases"))
+
+CHUNK = 512 << 10
+"""Bytes of the text that are in memory at once, beside one layer's."""
+
+_PIECES_DEPTH = 5  # document, layers, layer, experts, expert
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +93,90 @@ def decode_layout(data: bytes, *, cap: int = LAYOUT_CAP) -> Layout:
 
 def encode_layout(layout: Layout) -> bytes:
     """The bytes of `layout.json`."""
-    layers = [
-        {
+    return b"".join(layout_chunks(layout))
+
+
+def layout_chunks(layout: Layout) -> Iterator[bytes]:
+    """The bytes of `layout.json`, at most `CHUNK` at a time: a large model has tens of MB."""
+    document = {**_head(layout), "layers": _layers(layout)}
+    waiting = bytearray()
+    for part in pretty_parts(document):
+        waiting += part.encode("utf-8")
+        while len(waiting) >= CHUNK:
+            yield bytes(waiting[:CHUNK])
+            del waiting[:CHUNK]
+    if waiting:
+        yield bytes(waiting)
+
+
+def measure_layout(layout: Layout) -> int:
+    """Bytes of `layout.json`, after the writer's own check. Raises `LayoutError`."""
+    check_written_layout(
+        Fields(_head(layout), LAYOUT, _corrupt),
+        (Fields(layer, f"{LAYOUT}: 'layers'", _corrupt) for layer in _layers(layout)),
+        layout.num_layers,
+        layout.experts_per_layer,
+        layout.expert_stride,
+    )
+    return sum(len(chunk) for chunk in layout_chunks(layout))
+
+
+def check_written_layout(
+    top: Fields,
+    layers: Iterable[Fields],
+    num_layers: int,
+    experts_per_layer: int,
+    expert_stride: int,
+) -> None:
+    """A writer's check of the document it writes, a layer at a time, stricter than a reader's.
+
+    Every layer is numbered by its position, every expert id is written out once, sits at an
+    aligned place of its own, and has the stride as its size. Raises `LayoutError`.
+    """
+    wanted = (num_layers, experts_per_layer, expert_stride)
+    if wanted != tuple(top.integer(k) for k in ("numLayers", "expertsPerLayer", "expertStride")):
+        top.fail("the sizes are not the planned ones")
+    count = 0
+    for position, layer in enumerate(layers):
+        if layer.integer("layer") != position:
+            layer.fail(f"the layer at position {position} has another number")
+        _check_written_layer(layer, experts_per_layer, expert_stride)
+        count += 1
+    if count != num_layers:
+        top.fail(f"{count} layers are written, {num_layers} are planned")
+
+
+def _check_written_layer(layer: Fields, experts_per_layer: int, expert_stride: int) -> None:
+    experts = layer.objects("experts")
+    if not experts:
+        return
+    ids = sorted(e.integer("expert") for e in experts)
+    places = sorted(e.integer("offset") for e in experts)
+    if ids != list(range(experts_per_layer)):
+        layer.fail("expert ids are not each written once")
+    if places != [i * expert_stride for i in range(experts_per_layer)]:
+        layer.fail("experts do not fill the layer file one stride after another")
+    if any(e.integer("size") != expert_stride for e in experts):
+        layer.fail("an expert's size is not the stride")
+
+
+def _head(layout: Layout) -> dict[str, Any]:
+    return {
+        "expertStride": layout.expert_stride,
+        "numLayers": layout.num_layers,
+        "expertsPerLayer": layout.experts_per_layer,
+    }
+
+
+def _layers(layout: Layout) -> Iterator[dict[str, Any]]:
+    for layer in layout.layers:
+        # The experts that one writer places share their pieces: these are rendered once.
+        shared: dict[int, Pretty] = {}
+        for expert in layer.experts:
+            if id(expert.tensors) not in shared:
+                pieces = {name: _piece(t) for name, t in expert.tensors.items()}
+                shared[id(expert.tensors)] = pretty_value(pieces, _PIECES_DEPTH)
+        yield {
             "layer": layer.layer,
             "file": layer.file,
             "experts": [
@@ -96,49 +184,11 @@ def encode_layout(layout: Layout) -> bytes:
                     "expert": i,
                     "offset": expert.offset,
                     "size": expert.size,
-                    "tensors": {name: _piece(t) for name, t in expert.tensors.items()},
+                    "tensors": shared[id(expert.tensors)],
                 }
                 for i, expert in enumerate(layer.experts)
             ],
         }
-        for layer in layout.layers
-    ]
-    return pretty(
-        {
-            "expertStride": layout.expert_stride,
-            "numLayers": layout.num_layers,
-            "expertsPerLayer": layout.experts_per_layer,
-            "layers": layers,
-        }
-    )
-
-
-def check_written_layout(
-    data: bytes, num_layers: int, experts_per_layer: int, expert_stride: int
-) -> None:
-    """A writer's check of its own layout, stricter than a reader's.
-
-    Every layer is numbered by its position, every expert id is written out once, sits at an
-    aligned place of its own, and has the stride as its size. Raises `LayoutError`.
-    """
-    top = parse(data, LAYOUT, _corrupt)
-    wanted = (num_layers, experts_per_layer, expert_stride)
-    found = tuple(top.integer(k) for k in ("numLayers", "expertsPerLayer", "expertStride"))
-    layers = top.objects("layers")
-    if found != wanted or [layer.integer("layer") for layer in layers] != list(range(num_layers)):
-        raise _corrupt(f"{LAYOUT} does not describe the planned layers")
-    for layer in layers:
-        experts = layer.objects("experts")
-        if not experts:
-            continue
-        ids = sorted(e.integer("expert") for e in experts)
-        places = sorted(e.integer("offset") for e in experts)
-        if ids != list(range(experts_per_layer)):
-            layer.fail("expert ids are not each written once")
-        if places != [i * expert_stride for i in range(experts_per_layer)]:
-            layer.fail("experts do not fill the layer file one stride after another")
-        if any(e.integer("size") != expert_stride for e in experts):
-            layer.fail("an expert's size is not the stride")
 
 
 def _read_layer(fields: Fields, count: int, pool: dict[SubTensor, SubTensor]) -> LayerLayout:

@@ -15,7 +15,7 @@ from mference.errors import (
 )
 from mference.families import FAMILIES, Family
 from mference.families.arch import MASK_KEY, Arch, compare_arch, read_arch
-from mference.families.family import QUANT_SLOTS, SlotRule
+from mference.families.family import QUANT_SLOTS, FlashHead, SlotRule
 from mference.jsontext import Fields, parse, pretty
 from mference.store.directory import (
     EXPERTS,
@@ -51,21 +51,6 @@ class QuantSlot:
     scale_type: str
     bias_type: str
     group_size: int
-
-
-@dataclass(frozen=True)
-class FlashHead:
-    """Maple's sparse head: tokens in clusters, of which the best few are scored."""
-
-    n_clusters: int
-    cluster_size: int
-    n_probes: int
-    group_size: int
-    bits: int
-    head_group_size: int
-    head_bits: int
-    scaled_centroids: bool
-    force_tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -211,6 +196,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
             }
             for name, slot in manifest.quant.items()
         }
+    if manifest.flash_head is not None:
+        document["flashHead"] = _written_flash_head(manifest.flash_head)
     return pretty(document)
 
 
@@ -252,6 +239,20 @@ def _read_flash_head(head: Fields) -> FlashHead:
     )
 
 
+def _written_flash_head(head: FlashHead) -> dict[str, Any]:
+    return {
+        "nClusters": head.n_clusters,
+        "clusterSize": head.cluster_size,
+        "nProbes": head.n_probes,
+        "groupSize": head.group_size,
+        "bits": head.bits,
+        "headGroupSize": head.head_group_size,
+        "headBits": head.head_bits,
+        "scaledCentroids": head.scaled_centroids,
+        "forceTokens": head.force_tokens,
+    }
+
+
 def _check_quant(quant: Mapping[str, QuantSlot] | None, expected: Arch, family: Family) -> None:
     if quant is None:
         shape = (expected["numLayers"], expected["hiddenSize"])
@@ -278,17 +279,7 @@ def _check_flash_head(manifest: Manifest, family: Family) -> None:
     head = manifest.flash_head
     if head is None:
         return
-    vocab = manifest.arch.integer("vocabSize")
-    ok = (
-        family.flash_head
-        and head.n_clusters * head.cluster_size == vocab
-        and 1 <= head.n_probes <= head.n_clusters
-        and (head.group_size, head.head_group_size, head.bits, head.head_bits) == (64, 64, 4, 4)
-        and head.scaled_centroids
-        and len(set(head.force_tokens)) == len(head.force_tokens)
-        and all(0 <= token < vocab for token in head.force_tokens)
-    )
-    if not ok:
+    if not (family.flash_head and head.fits(manifest.arch.integer("vocabSize"))):
         raise _corrupt(f"{MANIFEST}: flashHead is not valid for {family.name}: {head}")
 
 

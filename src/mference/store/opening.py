@@ -16,7 +16,7 @@ from mference.errors import (
     StoreError,
     UnpinnedModel,
 )
-from mference.families import PinnedEntry, entry_by_model_id, source_rules
+from mference.families import PinnedEntry, check_runnable, entry_by_model_id
 from mference.jsontext import is_unicode
 from mference.store.directory import (
     EXPERTS,
@@ -208,7 +208,7 @@ def _accept_manifest(
     manifest = decode_manifest(data)
     entry = entry_by_model_id(manifest.model_id)
     check_manifest(manifest, entry.arch if entry else None)
-    source_rules(manifest.arch.family, f"{directory} ('{manifest.model_id}')")
+    check_runnable(manifest.arch.family, f"{directory} ('{manifest.model_id}')")
     if pinned := entry_of(manifest):
         return manifest, pinned
     reason = (

@@ -2,8 +2,9 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,6 +29,17 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         sync_file(file.fileno())
+
+
+def write_chunks(path: Path, chunks: Iterable[bytes]) -> tuple[int, str]:
+    """Write chunks one after another as `write_durably` does; their bytes and hex SHA-256."""
+    size, digest = 0, sha256()
+    with new_file(path) as file:
+        for chunk in chunks:
+            file.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
+    return size, digest.hexdigest()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
