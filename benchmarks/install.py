@@ -348,7 +348,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 2, 4, 8])
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda caught, _: sys.exit(128 + caught))
     connections = options.connections if knows_connections() else [0]
     size = SIZES[options.size]
     with (
