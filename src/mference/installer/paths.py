@@ -10,6 +10,8 @@ from urllib.parse import quote
 from mference.errors import CheckpointError, InstallError
 from mference.jsontext import is_unicode
 
+_NAME_CAP, _PART_CAP = 1024, 255  # bytes that macOS and Linux take of a path, and of one name
+
 
 @dataclass(frozen=True)
 class InstallPaths:
@@ -115,8 +117,12 @@ def check_remote_name(name: str) -> str:
         any(part in ("", ".", "..") for part in parts)
         or any(c in name for c in "?#\\\0")
         or not is_unicode(name)
+        or len(name.encode()) > _NAME_CAP
+        or max(len(part.encode()) for part in parts) > _PART_CAP
     ):
-        raise CheckpointError(f"{name!r} is no acceptable name of a source file", "unsafe_name")
+        raise CheckpointError(
+            f"{name[:200]!r} is no acceptable name of a source file", "unsafe_name"
+        )
     return name
 
 

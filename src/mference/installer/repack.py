@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from reprlib import repr as shortened
 
 from mference.errors import CheckpointError
 from mference.families import Family, SourceRules
@@ -10,13 +11,16 @@ from mference.families.family import QUANT_SLOTS, Role, classify, layer_stem, re
 from mference.installer.plan import Copy
 from mference.installer.safetensors import SourceTensor
 from mference.installer.snapshot import Quantization
-from mference.store.directory import EXPERTS, WEIGHTS, layer_file, page_rounded
+from mference.store.directory import EXPERTS, LAYOUT_CAP, WEIGHTS, layer_file, page_rounded
 from mference.store.layout import ExpertLayout, LayerLayout, Layout, SubTensor
 from mference.store.manifest import QuantSlot
 from mference.store.resident import DTYPES, ResidentIndex, TensorSpec, plan_index
 
 ROLES: tuple[Role, ...] = ("gate", "up", "down")
 _WEIGHT, _SCALES, _BIASES = ".weight", ".scales", ".biases"
+_MAX_BYTES = 1 << 41  # the saved state of an unfinished install has room for no more ranges
+_MAX_EXPERTS = LAYOUT_CAP >> 10  # each takes more than 1 KiB of layout.json
+_MAX_RANK, _MAX_DIMENSION = 4, 2**32 - 1
 _DEFAULT_BITS = {"embedding": 4, "attention": 4, "router": 8, "sharedExpert": 8, "routedExpert": 4}
 
 
@@ -52,9 +56,11 @@ def plan_repack(
     """Decide where every kept tensor of a source goes.
 
     Raises `CheckpointError` with `reason` one of unknown_tensor_prefix, missing_scales,
-    missing_biases, dtype_mismatch, shape_mismatch, configuration_error, scratch_exceeded.
+    missing_biases, dtype_mismatch, shape_mismatch, configuration_error, scratch_exceeded,
+    too_large.
     """
     resident, routed = _sort_out(rules, arch, tensors)
+    _check_extent(arch, tensors, len(routed))
     quantized = {
         name: _quantized(tensors, tensors[name], quantization)
         for name in resident
@@ -107,6 +113,20 @@ def _sort_out(
     return resident, routed
 
 
+def _check_extent(arch: Arch, tensors: Mapping[str, SourceTensor], layers: int) -> None:
+    total = sum(tensor.size for tensor in tensors.values())
+    if total > _MAX_BYTES:
+        raise CheckpointError(
+            f"the source's tensors have {total} bytes, at most {_MAX_BYTES} are accepted",
+            "too_large",
+        )
+    experts = layers * arch.integer("numExperts")
+    if experts > _MAX_EXPERTS:
+        raise CheckpointError(
+            f"the source has {experts} experts, at most {_MAX_EXPERTS} are accepted", "too_large"
+        )
+
+
 def _is_packed(tensor: SourceTensor) -> bool:
     return tensor.dtype == "U32" and tensor.name.endswith(_WEIGHT)
 
@@ -123,6 +143,7 @@ def _quantized(
     if 32 % bits or not weight.shape:
         raise CheckpointError(f"'{weight.name}': {bits} bits do not pack", "shape_mismatch")
     columns = weight.shape[-1] * (32 // bits)
+    _check_size(weight)
     for companion in (scales, biases):
         if companion.dtype != "BF16":
             raise CheckpointError(
@@ -141,7 +162,10 @@ def _spec(tensor: SourceTensor, quantized: QuantizedTensor | None) -> TensorSpec
     if tensor.dtype not in DTYPES:
         raise CheckpointError(f"'{tensor.name}': {tensor.dtype} is not stored", "dtype_mismatch")
     if quantized is None:
+        _check_size(tensor)
+        _check_shape(tensor.name, tensor.shape)
         return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.size)
+    _check_shape(tensor.name, quantized.shape)
     return TensorSpec(
         tensor.name,
         tensor.dtype,
@@ -150,6 +174,22 @@ def _spec(tensor: SourceTensor, quantized: QuantizedTensor | None) -> TensorSpec
         quantized.scales.size,
         quantized.biases.size,
     )
+
+
+def _check_size(tensor: SourceTensor) -> None:
+    if not tensor.size:
+        raise CheckpointError(
+            f"'{tensor.name}' has shape {list(tensor.shape)}: no values", "shape_mismatch"
+        )
+
+
+def _check_shape(name: str, shape: tuple[int, ...]) -> None:
+    if len(shape) > _MAX_RANK or max(shape, default=1) > _MAX_DIMENSION:
+        raise CheckpointError(
+            f"'{name}' has shape {shortened(list(shape))}; the store has room for {_MAX_RANK} "
+            f"dimensions of at most {_MAX_DIMENSION}",
+            "shape_mismatch",
+        )
 
 
 def _routed(
