@@ -11,6 +11,7 @@ from mference.errors import CheckpointError, InstallError
 from mference.jsontext import is_unicode
 
 _NAME_CAP, _PART_CAP = 1024, 255  # bytes that macOS and Linux take of a path, and of one name
+_SUFFIX_CAP = len(".resume.json.tmp")  # the longest that is added to an output's name
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ def sibling_paths(output: str | Path) -> InstallPaths:
     name = unicodedata.normalize("NFC", name)
     if name in ("", ".", "..") or "\0" in text or not is_unicode(name):
         raise InstallError(f"'{text}' is no usable output directory; name one such as x.gturbo")
+    if len(name.encode()) > _PART_CAP - _SUFFIX_CAP:
+        raise InstallError(
+            f"the output's name '{name[:40]}...' is too long; give it at most "
+            f"{_PART_CAP - _SUFFIX_CAP} bytes"
+        )
     return InstallPaths(Path(parent) / name)
 
 
@@ -77,7 +83,11 @@ def prepared_paths(output: str | Path) -> InstallPaths:
 
 def planned_paths(output: str | Path) -> InstallPaths:
     """As `prepared_paths`, for a look only: nothing is created. Raises `InstallError`."""
-    return _resolved(sibling_paths(output).final)
+    final = sibling_paths(output).final
+    above = next(folder for folder in final.absolute().parents if os.path.lexists(folder))
+    if not above.is_dir():
+        raise InstallError(f"cannot create the directory {final.parent}: {above} is none")
+    return _resolved(final)
 
 
 def _resolved(final: Path) -> InstallPaths:
