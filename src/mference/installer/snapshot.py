@@ -156,9 +156,17 @@ def read_quantization(config: Mapping[str, Any]) -> Quantization:
     return Quantization(bits, base, mode, overrides)
 
 
-def _read_tensors(source: Source, index: bytes, staging: Path) -> dict[str, SourceTensor]:
+def read_weight_map(index: bytes) -> dict[str, str]:
+    """The shard of each tensor, as an index file's bytes name them.
+
+    Raises `CheckpointError` (`index_invalid`, `unsafe_name`).
+    """
     names = parse(index, INDEX_NAME, _index_invalid, unique_keys=True).object("weight_map")
-    shards = {name: check_remote_name(names.text(name)) for name in names}
+    return {name: check_remote_name(names.text(name)) for name in names}
+
+
+def _read_tensors(source: Source, index: bytes, staging: Path) -> dict[str, SourceTensor]:
+    shards = read_weight_map(index)
     tensors = {}
     # One header at a time: what it lists beside the index's tensors is not kept in memory.
     for shard, listed in groupby(sorted(shards, key=shards.__getitem__), shards.__getitem__):
