@@ -5,12 +5,14 @@ written and read again to the same values. Anything else that it raises is a fin
 """
 
 import json
+import logging
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from mference.chat.dialects.base import MAX_CALL_DEPTH
 from mference.chat.dialects.gemma4 import GEMMA4
@@ -22,6 +24,7 @@ from mference.errors import (
     LayoutError,
     ManifestError,
     MissingFile,
+    NoSpace,
     ReceiptInvalid,
     SourceMismatch,
     StateCorrupt,
@@ -29,9 +32,18 @@ from mference.errors import (
     UnsupportedModel,
 )
 from mference.families import ENTRIES, source_rules
+from mference.installer import install
 from mference.installer.journal import CompletedRange, Journal, decode_journal, encode_journal
+from mference.installer.paths import file_url, is_inside
 from mference.installer.safetensors import SourceTensor, parse_header
-from mference.installer.snapshot import config_family, read_quantization
+from mference.installer.snapshot import (
+    CONFIG_NAME,
+    INDEX_NAME,
+    UNPINNED_MODEL_ID,
+    config_family,
+    read_quantization,
+    read_weight_map,
+)
 from mference.jsontext import compact, parse, pretty
 from mference.store.directory import RECEIPT
 from mference.store.layout import decode_layout, encode_layout, measure_layout
@@ -46,10 +58,14 @@ from mference.store.receipt import Receipt, encode_receipt, read_receipt
 from mference.store.resident import encode_index, read_index
 from tests.conformance.loader import Case, cases, edited, text
 from tests.installer.checkpoints import FAMILY_NAMES, full_config, small_config
+from tests.installer.toys import write_source
 from tests.store.toys import TRUNK, write_toy
 
 _SCRATCH = tempfile.TemporaryDirectory(prefix="mference-fuzz-")
+_SHARDS = tuple(f"model-{i:05}-of-00002.safetensors" for i in (1, 2))
 _TOOLS = ("f", "g", "get_weather", "forecast")
+
+logging.getLogger("mference").addHandler(logging.NullHandler())  # an unpinned source is a warning
 
 
 @dataclass(frozen=True)
@@ -66,9 +82,16 @@ def _given(area: str, *kinds: str) -> Iterator[Case]:
         yield case
 
 
-def _file(name: str, data: bytes) -> Path:
+def _file(name: str, data: bytes, size: int = 0) -> Path:
+    """A new file of that data, with a hole at its end where `size` is more.
+
+    An old one is removed: file systems send a file to the disk that is emptied and written again.
+    """
     path = Path(_SCRATCH.name) / name
-    path.write_bytes(data)
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        file.write(data)
+        file.truncate(max(len(data), size))
     return path
 
 
@@ -152,7 +175,7 @@ def receipt(data: bytes) -> None:
         found = read_receipt(path.parent)
     except ReceiptInvalid:
         return
-    path.write_bytes(encode_receipt(found))
+    _file(RECEIPT, encode_receipt(found))
     assert read_receipt(path.parent) == found
 
 
@@ -258,6 +281,71 @@ def config_seeds() -> Iterator[bytes]:
         yield json.dumps({"model_type": case.given["model_type"], **case.given["config"]}).encode()
 
 
+def weight_map(data: bytes) -> None:
+    """A source's index: which shard each tensor is in, and that no shard lies elsewhere."""
+    try:
+        found = read_weight_map(data)
+    except CheckpointError:
+        return
+    for shard in found.values():
+        assert is_inside("/source", f"/source/{shard}")
+        address = urlsplit(file_url("https://host/source", shard))
+        assert (address.netloc, unquote(address.path)) == ("host", f"/source/{shard}")
+        assert not (address.query or address.fragment)
+    assert read_weight_map(json.dumps({"weight_map": found}).encode()) == found
+
+
+def weight_map_seeds() -> Iterator[bytes]:
+    yield (files("mference.demo") / "checkpoint" / INDEX_NAME).read_bytes()[:4096]
+    for names in (("a", "b"), ("a/b.safetensors", "ä%2e"), ("../x", "/x"), ("a\\b", "a?b#c")):
+        yield json.dumps(
+            {"metadata": {}, "weight_map": dict(zip("xy", names, strict=True))}
+        ).encode()
+
+
+def source(data: bytes) -> None:
+    """A whole source, planned: its config, index and shards' headers, between zero bytes."""
+    config_text, index_text, *headers = (*data.split(b"\0"), b"", b"")[: len(_SHARDS) + 2]
+    folder = Path(_SCRATCH.name) / "source"
+    folder.mkdir(exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).touch()
+    _file(f"source/{CONFIG_NAME}", config_text)
+    _file(f"source/{INDEX_NAME}", index_text)
+    for name, header_text in zip(_SHARDS, headers, strict=False):
+        start = len(header_text).to_bytes(8, "little") + header_text
+        _file(f"source/{name}", start, len(start) + _data_size(header_text))
+    try:
+        plan = install(
+            folder, folder.with_name("x"), entry="demo", allow_unpinned=True, dry_run=True
+        )
+    except (CheckpointError, NoSpace, SourceMismatch, UnsupportedModel):
+        return
+    assert plan.model_id == UNPINNED_MODEL_ID
+    assert 0 < plan.download <= sum(path.stat().st_size for path in folder.iterdir())
+    assert plan.installed <= plan.required
+
+
+def _data_size(header: bytes) -> int:
+    """Bytes of the tensors' data that a header claims, within what a file of holes can have."""
+    try:
+        claimed = [tensor["data_offsets"][1] for tensor in json.loads(header).values()]
+        return min(max(0, int(max(claimed))), 1 << 42)
+    except (ValueError, OverflowError, RecursionError, AttributeError, TypeError, LookupError):
+        return 0
+
+
+def source_seeds() -> Iterator[bytes]:
+    for layers in (1, 2):
+        folder = write_source(Path(_SCRATCH.name) / f"toy-{layers}", layers)
+        headers = []
+        for shard in sorted(folder.glob("*.safetensors")):
+            content = shard.read_bytes()
+            headers.append(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        metadata = [(folder / name).read_bytes() for name in (CONFIG_NAME, INDEX_NAME)]
+        yield b"\0".join((*metadata, *headers))
+
+
 def calls(data: bytes) -> None:
     source = data.decode("utf-8", "replace")
     try:
@@ -344,5 +432,7 @@ TARGETS = {
     "layout": Target(layout, layout_seeds),
     "manifest": Target(manifest, manifest_seeds),
     "receipt": Target(receipt, receipt_seeds),
+    "source": Target(source, source_seeds),
     "stream": Target(stream, stream_seeds),
+    "weight_map": Target(weight_map, weight_map_seeds),
 }

@@ -14,6 +14,7 @@ from typing import Literal, overload
 from mference.errors import InstallError
 from mference.families import PinnedEntry, check_runnable, entry_by_model_id, pinned_entry
 from mference.installer.http_source import MAX_CONNECTIONS, HttpSource
+from mference.installer.hub_cache import checkpoint_folder
 from mference.installer.hub_source import HubSource
 from mference.installer.installer import carry_out, look_ahead
 from mference.installer.listing import Listed, list_installs
@@ -99,7 +100,8 @@ def install(
 ) -> InstallReport | InstallPlan:
     """Install a checkpoint into a `.gturbo` directory.
 
-    `source` is a folder or an http(s) address. None stands for the entry's own source: the
+    `source` is a folder or an http(s) address; the folder may be a repository in the hub's cache,
+    such as `~/.cache/huggingface/hub/models--OWNER--NAME`. None stands for the entry's own source: the
     checkpoint in the package for `demo`, else its repository on the Hugging Face hub, or on the
     mirror that `base_url` or `HF_ENDPOINT` names. `output` is the directory to create, by default
     `default_output`. `overwrite` replaces an existing install at the end, in one step; a directory
@@ -183,7 +185,8 @@ def open_source(
 ) -> Source:
     """The source that `install` reads for these arguments.
 
-    Raises `InstallError` if there is none or two, `SourceMismatch` if the folder does not exist.
+    Raises `InstallError` if there is none or two, `SourceMismatch` if the folder does not exist or is
+    a repository in the hub's cache without the pinned revision.
     """
     if source is None:
         if entry.embedded and base_url is None:
@@ -195,4 +198,4 @@ def open_source(
         raise InstallError("the source is empty; name a folder or an http(s) address")
     if isinstance(source, str) and ("://" in source or re.match("https?:", source, re.IGNORECASE)):
         return HttpSource(source, commit=entry.revision)
-    return FolderSource(source)
+    return FolderSource(checkpoint_folder(source, entry.revision))

@@ -20,6 +20,8 @@ SUFFIXES = (
     *(PARTIAL, STARTING, LOCK, CHECKPOINT, REMOVING),
     *(REPAIR, REPAIR_STARTING, REPAIR_CHECKPOINT),
 )
+_NAME_CAP, _PART_CAP = 1024, 255  # bytes that macOS and Linux take of a path, and of one name
+_SUFFIX_CAP = len(".resume.json.tmp")  # the longest that is added to an output's name
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,11 @@ def sibling_paths(output: str | Path) -> InstallPaths:
     name = unicodedata.normalize("NFC", name)
     if name in ("", ".", "..") or "\0" in text or not is_unicode(name):
         raise InstallError(f"'{text}' is no usable output directory; name one such as x.gturbo")
+    if len(name.encode()) > _PART_CAP - _SUFFIX_CAP:
+        raise InstallError(
+            f"the output's name '{name[:40]}...' is too long; give it at most "
+            f"{_PART_CAP - _SUFFIX_CAP} bytes"
+        )
     return InstallPaths(Path(parent) / name)
 
 
@@ -115,7 +122,11 @@ def prepared_paths(output: str | Path) -> InstallPaths:
 
 def planned_paths(output: str | Path) -> InstallPaths:
     """As `prepared_paths`, for a look only: nothing is created. Raises `InstallError`."""
-    return _resolved(sibling_paths(output).final)
+    final = sibling_paths(output).final
+    above = next(folder for folder in final.absolute().parents if os.path.lexists(folder))
+    if not above.is_dir():
+        raise InstallError(f"cannot create the directory {final.parent}: {above} is none")
+    return _resolved(final)
 
 
 def _resolved(final: Path) -> InstallPaths:
@@ -167,8 +178,12 @@ def check_remote_name(name: str) -> str:
         any(part in ("", ".", "..") for part in parts)
         or any(c in name for c in "?#\\\0")
         or not is_unicode(name)
+        or len(name.encode()) > _NAME_CAP
+        or max(len(part.encode()) for part in parts) > _PART_CAP
     ):
-        raise CheckpointError(f"{name!r} is no acceptable name of a source file", "unsafe_name")
+        raise CheckpointError(
+            f"{name[:200]!r} is no acceptable name of a source file", "unsafe_name"
+        )
     return name
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from reprlib import repr as shortened
 
 from mference.errors import CheckpointError
 from mference.families import Family, SourceRules
@@ -20,13 +21,16 @@ from mference.families.family import (
 from mference.installer.plan import Copy
 from mference.installer.safetensors import SourceTensor
 from mference.installer.transforms import IDENTITY, UNPACK_2_TO_4, Transform, repeat_bf16
-from mference.store.directory import EXPERTS, WEIGHTS, layer_file, page_rounded
+from mference.store.directory import EXPERTS, LAYOUT_CAP, WEIGHTS, layer_file, page_rounded
 from mference.store.layout import ExpertLayout, LayerLayout, Layout, SubTensor
 from mference.store.manifest import QuantSlot
 from mference.store.resident import DTYPES, ResidentIndex, TensorSpec, plan_index
 
 ROLES: tuple[Role, ...] = ("gate", "up", "down")
 _WEIGHT, _SCALES, _BIASES = ".weight", ".scales", ".biases"
+_MAX_BYTES = 1 << 41  # the saved state of an unfinished install has room for no more ranges
+_MAX_EXPERTS = LAYOUT_CAP >> 10  # each takes more than 1 KiB of layout.json
+_MAX_RANK, _MAX_DIMENSION = 4, 2**32 - 1
 _DEFAULT_BITS = {"embedding": 4, "attention": 4, "router": 8, "sharedExpert": 8, "routedExpert": 4}
 
 
@@ -86,9 +90,10 @@ def plan_repack(
 
     `flash_head` is the sparse head that the source's config describes, if any. Raises
     `CheckpointError` with `reason` one of unknown_tensor_prefix, missing_scales, missing_biases,
-    dtype_mismatch, shape_mismatch, configuration_error, scratch_exceeded.
+    dtype_mismatch, shape_mismatch, configuration_error, scratch_exceeded, too_large.
     """
     resident, routed = _sort_out(rules, arch, tensors, flash_head)
+    _check_extent(arch, tensors, len(routed))
     if flash_head and rules.flash_head:
         _check_flash_head(rules.flash_head, flash_head, arch, tensors)
         own = {rules.flash_head.centroids: (flash_head.bits, flash_head.group_size)}
@@ -163,6 +168,20 @@ def _check_flash_head(
         (rules.token_map, "I32", (head.n_clusters, head.cluster_size)),
     ):
         _check(tensors[name], dtype, shape)
+
+
+def _check_extent(arch: Arch, tensors: Mapping[str, SourceTensor], layers: int) -> None:
+    total = sum(tensor.size for tensor in tensors.values())
+    if total > _MAX_BYTES:
+        raise CheckpointError(
+            f"the source's tensors have {total} bytes, at most {_MAX_BYTES} are accepted",
+            "too_large",
+        )
+    experts = layers * arch.integer("numExperts")
+    if experts > _MAX_EXPERTS:
+        raise CheckpointError(
+            f"the source has {experts} experts, at most {_MAX_EXPERTS} are accepted", "too_large"
+        )
 
 
 def _is_packed(tensor: SourceTensor) -> bool:
@@ -261,7 +280,11 @@ def _spec(tensor: SourceTensor, quantized: QuantizedTensor | None) -> TensorSpec
     if tensor.dtype not in DTYPES:
         raise CheckpointError(f"'{tensor.name}': {tensor.dtype} is not stored", "dtype_mismatch")
     if quantized is None:
+        _check_size(tensor)
+        _check_shape(tensor.name, tensor.shape)
         return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.size)
+    _check_size(tensor)
+    _check_shape(tensor.name, quantized.weight.shape)
     weight = quantized.weight
     return TensorSpec(
         tensor.name,
@@ -271,6 +294,22 @@ def _spec(tensor: SourceTensor, quantized: QuantizedTensor | None) -> TensorSpec
         quantized.scales.size,
         quantized.biases.size,
     )
+
+
+def _check_size(tensor: SourceTensor) -> None:
+    if not tensor.size:
+        raise CheckpointError(
+            f"'{tensor.name}' has shape {list(tensor.shape)}: no values", "shape_mismatch"
+        )
+
+
+def _check_shape(name: str, shape: tuple[int, ...]) -> None:
+    if len(shape) > _MAX_RANK or max(shape, default=1) > _MAX_DIMENSION:
+        raise CheckpointError(
+            f"'{name}' has shape {shortened(list(shape))}; the store has room for {_MAX_RANK} "
+            f"dimensions of at most {_MAX_DIMENSION}",
+            "shape_mismatch",
+        )
 
 
 def _routed(

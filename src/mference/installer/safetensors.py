@@ -5,9 +5,10 @@ from reprlib import repr as shortened
 
 from mference.errors import CheckpointError
 from mference.installer.source import Source, read_range
-from mference.jsontext import Fields, parse
+from mference.jsontext import Fields, is_unicode, parse
 
 HEADER_CAP = 16 << 20
+_NAME_CAP = 65_535  # the store counts a name's bytes in 16 bits
 _PREFIX = 8
 _METADATA = "__metadata__"
 
@@ -82,6 +83,10 @@ def parse_header(data: bytes, shard: str, file_size: int) -> dict[str, SourceTen
 
 
 def _tensor(fields: Fields, name: str, shard: str, start: int) -> SourceTensor:
+    if not is_unicode(name) or "\0" in name or len(name.encode()) > _NAME_CAP:
+        raise CheckpointError(
+            f"{shard}: {name[:200]!r} is no acceptable name of a tensor", "header_invalid"
+        )
     dtype = fields.text("dtype")
     if dtype not in DTYPE_SIZES:
         raise CheckpointError(f"{shard}: '{name}' has the unknown dtype {dtype}", "unknown_dtype")

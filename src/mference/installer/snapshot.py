@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import groupby
 from typing import Any
 
 from mference.errors import CheckpointError, SourceMismatch
@@ -147,16 +148,26 @@ def read_quantization(
     return found
 
 
-def _read_tensors(source: Source, index: bytes) -> dict[str, SourceTensor]:
+def read_weight_map(index: bytes) -> dict[str, str]:
+    """The shard of each tensor, as an index file's bytes name them.
+
+    Raises `CheckpointError` (`index_invalid`, `unsafe_name`).
+    """
     names = parse(index, INDEX_NAME, _index_invalid, unique_keys=True).object("weight_map")
-    shards = {name: check_remote_name(names.text(name)) for name in names}
-    headers = {shard: read_header(source, shard) for shard in sorted(set(shards.values()))}
+    return {name: check_remote_name(names.text(name)) for name in names}
+
+
+def _read_tensors(source: Source, index: bytes) -> dict[str, SourceTensor]:
+    shards = read_weight_map(index)
     tensors = {}
-    for name, shard in shards.items():
-        if name not in headers[shard]:
-            raise CheckpointError(f"{shard} has no tensor '{name}'", "missing_tensor")
-        tensors[name] = headers[shard][name]
-    return tensors
+    # One header at a time: what it lists beside the index's tensors is not kept in memory.
+    for shard, listed in groupby(sorted(shards, key=shards.__getitem__), shards.__getitem__):
+        header = read_header(source, shard)
+        for name in listed:
+            if name not in header:
+                raise CheckpointError(f"{shard} has no tensor '{name}'", "missing_tensor")
+            tensors[name] = header[name]
+    return {name: tensors[name] for name in shards}
 
 
 def _required(source: Source, name: str, cap: int) -> bytes:
