@@ -18,7 +18,6 @@ import argparse
 import json
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from mference.families import Arch, pinned_entry
 from mference.installer.installer import carry_out
 from mference.installer.paths import prepared_paths
 from mference.installer.run import Run
-from mference.installer.source import DEMO_CHECKPOINT
+from mference.installer.source import BLOCK, DEMO_CHECKPOINT, Sink
 
 TRUNK = "language_model.model."
 SHARD = "model.safetensors"
@@ -217,27 +216,24 @@ class ImaginedSource:
             return self._size
         return len(self._files[name]) if name in self._files else None
 
-    @contextmanager
-    def open_range(
+    def read(
         self,
         name: str,
         offset: int,
         length: int,
         size: int,  # noqa: ARG002
-        staging: Path,
-    ) -> Iterator[tuple[int, int]]:
-        """The range, written to the staging file."""
-        with staging.open("w+b") as file:
-            if name == SHARD:
-                for piece in self._shard(offset, offset + length):
-                    file.write(piece)
-            else:
-                file.write(self._files[name][offset : offset + length])
-            file.flush()
-            try:
-                yield file.fileno(), 0
-            finally:
-                staging.unlink()
+        sink: Sink,
+    ) -> None:
+        """The range, made as it is asked for."""
+        if name != SHARD:
+            sink(self._files[name][offset : offset + length])
+            return
+        for piece in self._shard(offset, offset + length):
+            for start in range(0, len(piece), BLOCK):
+                sink(piece[start : start + BLOCK])
+
+    def interrupt(self) -> None:
+        """Nothing here waits."""
 
     def _shard(self, first: int, last: int) -> Iterator[bytes]:
         if first < len(self._head):

@@ -5,6 +5,9 @@ Each message says what went wrong, where, and what to do next. The C++ core rais
 `DeviceError` branch through the same classes.
 """
 
+from dataclasses import dataclass
+from typing import Literal
+
 
 class MferenceError(Exception):
     """Base of all errors that mference raises on purpose."""
@@ -110,8 +113,27 @@ class StateIncompatible(StateError):
     """The saved state belongs to another request, or a decision about it is needed."""
 
 
+@dataclass(frozen=True)
+class Damage:
+    """A file of an install that is not as the manifest says.
+
+    `name` is its path in the install, `problem` says what differs, `detail` the same as the end of
+    a sentence that begins with the name.
+    """
+
+    name: str
+    problem: Literal["missing", "size", "hash", "unreadable"]
+    detail: str
+
+
 class StoreError(MferenceError):
-    """A `.gturbo` directory cannot be used."""
+    """A `.gturbo` directory cannot be used.
+
+    `damaged` are the files whose bytes are the reason: all of them if a verification found them,
+    the first one if the install was being opened; none if the reason is another.
+    """
+
+    damaged: tuple[Damage, ...] = ()
 
 
 class PartialInstall(StoreError):

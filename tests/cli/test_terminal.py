@@ -1,96 +1,16 @@
 """`mference chat` in a terminal: a real pseudo-terminal with a real child process."""
 
-import fcntl
-import os
-import pty
-import re
-import select
 import stat
-import subprocess
-import termios
-import time
 
 import pytest
 
 from tests.cli.conftest import COMMAND
 
-ESCAPES = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
 # With such a penalty the demo model answers start tokens with one silent token for ever.
 ENDLESS = (
     "--temperature", "0", "--repetition-penalty", "1e-9", "--max-context", "100000",
     "--max-new", "99000",
 )  # fmt: skip
-
-
-class Terminal:
-    """A child process on a pseudo-terminal."""
-
-    def __init__(self, arguments, environment):
-        self._ours, theirs = pty.openpty()
-        self._process = subprocess.Popen(
-            arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
-            start_new_session=True, preexec_fn=_take_terminal,
-        )  # fmt: skip
-        os.close(theirs)
-        self.shown = ""
-        self._seen = 0
-
-    def expect(self, text, seconds=30):
-        """Wait until the terminal shows `text` after what was expected before."""
-        deadline = time.monotonic() + seconds
-        while (at := self.shown.find(text, self._seen)) < 0:
-            assert time.monotonic() < deadline, f"{text!r} is not in {self.shown[self._seen :]!r}"
-            self._read()
-        self._seen = at + len(text)
-
-    def type(self, text):
-        os.write(self._ours, text.encode())
-
-    def interrupt(self):
-        """Ctrl-C, as late as a person's: Python's prompt loses one that comes while it is drawn."""
-        time.sleep(1)
-        self.type("\x03")
-
-    def end(self):
-        """The exit code, once the child has closed the terminal."""
-        deadline = time.monotonic() + 30
-        while self._read():
-            assert time.monotonic() < deadline, f"the child goes on: {self.shown[self._seen :]!r}"
-        return self._process.wait(timeout=30)
-
-    def close(self):
-        os.close(self._ours)  # a child that still runs is hung up on
-        self._process.wait(timeout=30)
-
-    def _read(self):
-        if not select.select([self._ours], [], [], 0.1)[0]:
-            return True
-        try:
-            data = os.read(self._ours, 65536)
-        except OSError:  # Linux reports the closed other end so
-            return False
-        self.shown += ESCAPES.sub("", data.decode())
-        return bool(data)
-
-
-def _take_terminal():
-    # Ctrl-C reaches the processes that the terminal controls.
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-@pytest.fixture
-def terminal(cli_environment, tmp_path):
-    """Runs a command on a pseudo-terminal; what a chat keeps lies in `tmp_path/state`."""
-    started = []
-
-    def start(*command, **changes):
-        environment = {**cli_environment, "XDG_STATE_HOME": str(tmp_path / "state"), **changes}
-        started.append(Terminal([str(part) for part in command], environment))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.close()
 
 
 @pytest.fixture

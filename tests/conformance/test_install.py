@@ -19,6 +19,7 @@ from mference.families.pins import ENTRIES
 from mference.installer import (
     FolderSource,
     Limits,
+    copying,
     discard_partial,
     installer,
     preparation,
@@ -31,6 +32,7 @@ from mference.installer.paths import prepared_paths
 from mference.installer.promotion import exchange
 from mference.installer.run import Run
 from mference.installer.sidecars import SIDECAR_CAPS
+from mference.installer.source import Sink
 from mference.installer.state import check_start
 from mference.installer.transfer import copy_range
 from mference.store import writing
@@ -216,7 +218,7 @@ def test_write_order(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return path.relative_to(run.paths.partial).as_posix() if inside else ""
 
     monkeypatch.setattr(
-        installer, "copy_range", spy(installer.copy_range, lambda *_: "model_weights.bin")
+        copying, "copy_range", spy(copying.copy_range, lambda *_: "model_weights.bin")
     )
     for name in ("write_durably", "write_atomically"):
         monkeypatch.setattr(installer, name, spy(getattr(writing, name), relative))
@@ -325,16 +327,16 @@ class PayloadCounter(FolderSource):
 
     payload = 0
 
-    def open_range(self, name: str, offset: int, length: int, size: int, staging: Path) -> Any:
+    def read(self, name: str, offset: int, length: int, size: int, sink: Sink) -> None:
         if name.endswith(".safetensors") and offset > 8:
             self.payload += length
-        return super().open_range(name, offset, length, size, staging)
+        super().read(name, offset, length, size, sink)
 
 
 @pytest.mark.parametrize("case", cases("install", "failure_cleanup"))
 def test_failure_cleanup(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     given = case.given
-    run = toy_run(tmp_path, limits=Limits(chunk=4096))
+    run = toy_run(tmp_path, limits=Limits(chunk=4096, connections=1))
     found: dict[str, Any] = {}
     if given.get("dry_run"):
         source = run.source = PayloadCounter(tmp_path / "source")
@@ -374,5 +376,5 @@ def failing_at(place: str, allowed: int, monkeypatch: pytest.MonkeyPatch) -> typ
         name = "read_snapshot" if place == "metadata" else "plan_repack"
         monkeypatch.setattr(preparation, name, failing)
     else:
-        monkeypatch.setattr(installer, "copy_range", failing)
+        monkeypatch.setattr(copying, "copy_range", failing)
     return kind

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mference.installer import Limits, installer, preparation, sidecars
+from mference.installer import Limits, copying, installer, preparation, sidecars
 from mference.installer.hub_source import hub_base
 from mference.installer.installer import carry_out
 from mference.installer.paths import prepared_paths
@@ -38,7 +38,7 @@ class Work:
         entry = toy_entry(hashlib.sha256(index).hexdigest())
         paths = prepared_paths(tmp_path / "x.gturbo")
         self.server, self.patch = server, patch
-        self.run = Run(server.source(), entry, paths, limits=Limits(chunk=4096))
+        self.run = Run(server.source(), entry, paths, limits=Limits(chunk=4096, connections=1))
         self.copied: list[Range] = []
 
     def interrupted(self, ranges: int) -> None:
@@ -48,7 +48,7 @@ class Work:
             self.copied.append(r)
             return copy_range(source, r, *args, **options)
 
-        self.patch.setattr(installer, "copy_range", copy)
+        self.patch.setattr(copying, "copy_range", copy)
         with pytest.raises(KeyboardInterrupt):
             carry_out(self.run)
         self.run.source.close()
@@ -56,7 +56,7 @@ class Work:
     def resumed(self) -> tuple[str | None, list[str]]:
         """The label of the error, and the ranges that were copied."""
         again: list[str] = []
-        spied(self.patch, installer, "copy_range", lambda _, r, *__, **___: again.append(r.id))
+        spied(self.patch, copying, "copy_range", lambda _, r, *__, **___: again.append(r.id))
         self.server.requests.clear()
         self.run.source, self.run.resume = self.server.source(), True
         label, _ = outcome(lambda: carry_out(self.run))
@@ -155,11 +155,11 @@ def test_event_order(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             (installer, "_write_layout", "hash layout"),
             (sidecars, "copy_sidecar", "hash tokenizer files"),
             (installer, "promote", "finalize"),
-            (installer, "copy_range", "copy"),
+            (copying, "copy_range", "copy"),
         ):
             spied(monkeypatch, module, name, lambda *_, e=event, **__: order.append(e))
         spied(
-            monkeypatch, installer, "sha256_file",
+            monkeypatch, copying, "sha256_file",
             lambda path, **_: order.append(
                 f"hash {'layer files' if 'layer' in path.name else path.name}"
             ),

@@ -17,7 +17,7 @@ def tensor(*offsets: int, dtype: str = "BF16", shape: tuple[int, ...] = (4,)) ->
 def read(folder: Path, header: bytes, data: int = 0, length: int | None = None):
     announced = len(header) if length is None else length
     (folder / "s").write_bytes(announced.to_bytes(8, "little") + header + bytes(data))
-    return read_header(FolderSource(folder), "s", folder / "staging")
+    return read_header(FolderSource(folder), "s")
 
 
 def test_offsets_become_absolute(tmp_path: Path):
@@ -81,9 +81,9 @@ def test_a_header_that_is_no_object_is_refused(tmp_path: Path, text):
 
 def test_a_missing_or_tiny_shard_is_refused(tmp_path: Path):
     with pytest.raises(CheckpointError) as caught:
-        read_header(FolderSource(tmp_path), "s", tmp_path / "staging")
+        read_header(FolderSource(tmp_path), "s")
     assert caught.value.reason == "missing_file"
     (tmp_path / "s").write_bytes(b"1234567")
     with pytest.raises(CheckpointError) as caught:
-        read_header(FolderSource(tmp_path), "s", tmp_path / "staging")
+        read_header(FolderSource(tmp_path), "s")
     assert caught.value.reason == "header_truncated"

@@ -3,8 +3,10 @@
 import functools
 import io
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
@@ -16,13 +18,32 @@ from mference.errors import ConfigError, ContextLengthError, MferenceError
 
 FAILURE = 1
 USAGE = 2
-INTERRUPTED = 130
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
 
 # The base of what typer raises for a command line it cannot parse; typer does not export it.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end, by SIGTERM."""
+
+
+@contextmanager
+def termination_interrupts() -> Iterator[None]:
+    """Let SIGTERM end what runs as Ctrl-C does, so that it can put its state in order."""
+
+    def end(*_: object) -> NoReturn:
+        raise Terminated("terminated")
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
@@ -40,6 +61,8 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             fail(error, USAGE)
         except MferenceError as error:
             fail(error, FAILURE)
+        except Terminated as termination:
+            fail(termination, TERMINATED)
         except KeyboardInterrupt as interrupt:
             fail(interrupt, INTERRUPTED)
         except BrokenPipeError:

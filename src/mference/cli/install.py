@@ -9,10 +9,17 @@ import typer
 
 import mference
 from mference.cli import options
+from mference.cli.exits import termination_interrupts
 from mference.cli.output import byte_progress, note, size
 from mference.errors import ConfigError, InstallError
 from mference.families import ENTRIES
-from mference.installer import InstallPlan, InstallReport, discard_partial
+from mference.installer import (
+    DEFAULT_CONNECTIONS,
+    MAX_CONNECTIONS,
+    InstallPlan,
+    InstallReport,
+    discard_partial,
+)
 from mference.installer.address import parse_address
 from mference.jsontext import compact
 
@@ -32,6 +39,7 @@ class Request:
     dry_run: bool
     discard: bool
     allow_unpinned: bool
+    connections: int | None
     json: bool
 
 
@@ -67,6 +75,14 @@ def install(
         bool, typer.Option("--dry-run", help="Say what would be downloaded, and write nothing.")
     ] = False,
     allow_unpinned: options.AllowUnpinned = False,
+    connections: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help=f"Ranges to read at the same time, 1 to {MAX_CONNECTIONS}; {DEFAULT_CONNECTIONS} "
+            "by default.",
+        ),
+    ] = None,
     discard: Annotated[
         bool,
         typer.Option("--discard-partial", help="Remove what an unfinished install left, and exit."),
@@ -97,6 +113,7 @@ def install(
         dry_run=dry_run,
         discard=discard,
         allow_unpinned=allow_unpinned,
+        connections=connections,
         json=json,
     )
     if request.discard:
@@ -128,6 +145,8 @@ def checked(*, output: Path, model: str | None, **flags: Any) -> Request:  # noq
         or any(value not in (None, False) for name, value in flags.items() if name != "discard")
     ):
         raise ConfigError("--discard-partial goes with --output alone")
+    if request.connections is not None and not 1 <= request.connections <= MAX_CONNECTIONS:
+        raise ConfigError(f"--connections must be 1 to {MAX_CONNECTIONS}")
     if request.source is not None and request.base_url is not None:
         raise ConfigError("--base-url is the hub's address: give it or --source, not both")
     if request.source == "":
@@ -141,7 +160,7 @@ def checked(*, output: Path, model: str | None, **flags: Any) -> Request:  # noq
 
 
 def _carried_out(request: Request) -> InstallPlan | InstallReport:
-    with byte_progress() as update:
+    with byte_progress() as update, termination_interrupts():
         run = partial(
             mference.install,
             request.source,
@@ -151,6 +170,7 @@ def _carried_out(request: Request) -> InstallPlan | InstallReport:
             overwrite=request.overwrite,
             resume=request.resume,
             allow_unpinned=request.allow_unpinned,
+            connections=request.connections or DEFAULT_CONNECTIONS,
             progress=lambda p: update(p.phase, p.done, p.total),
         )
         return run(dry_run=True) if request.dry_run else run()

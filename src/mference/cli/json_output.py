@@ -1,9 +1,11 @@
 """What `--json` prints: one object on one line."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from mference import jsontext
+from mference.errors import Damage
 from mference.model import Answer
 from mference.store import VerifyReport
 
@@ -39,11 +41,18 @@ def answer_json(answer: Answer) -> str:
 
 
 def verify_json(report: VerifyReport) -> str:
-    """A successful verification."""
+    """A successful verification; `damaged` is empty."""
     value = {
         "path": str(report.path),
         "files": report.files,
         "bytes": report.bytes,
         "unexpected": report.unexpected,
+        "damaged": (),
     }
+    return jsontext.compact(value)
+
+
+def damage_json(path: Path, damaged: tuple[Damage, ...]) -> str:
+    """A verification that found damaged files."""
+    value = {"path": str(path), "damaged": [asdict(damage) for damage in damaged]}
     return jsontext.compact(value)

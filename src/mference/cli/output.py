@@ -1,8 +1,9 @@
 """What the commands print: streamed answers, tool calls, footers, progress bars."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -23,6 +24,13 @@ from mference.report import size as size
 from mference.session.results import Completion, Reply
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class Update(Protocol):
+    """Moves a progress bar: what is done, bytes done, bytes in all, what is at hand."""
+
+    def __call__(self, description: str, done: int, total: int, detail: str = "") -> None:
+        """Show this, if there is a terminal."""
 
 
 def note(text: str) -> None:
@@ -130,24 +138,29 @@ def print_phases(answer: Answer) -> None:
 
 
 @contextmanager
-def byte_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on stderr: call it with a description, bytes done, and bytes in all."""
+def byte_progress() -> Iterator[Update]:
+    """A progress bar on stderr: call it with a description, bytes done, and bytes in all.
+
+    A detail, such as the file at hand, is shown at the end of the line.
+    """
     bar = Progress(
         TextColumn("{task.description:<8}"),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[detail]}", markup=False),
         console=stderr,
         transient=True,
         disable=not stderr.is_terminal,  # rich would end with an empty line
     )
     tasks: dict[str, int] = {}
 
-    def update(description: str, done: int, total: int) -> None:
+    def update(description: str, done: int, total: int, detail: str = "") -> None:
         if description not in tasks:
-            tasks[description] = bar.add_task(description, total=total)
-        bar.update(tasks[description], completed=done, total=total)  # type: ignore[arg-type]
+            tasks[description] = bar.add_task(description, total=total, detail=detail)
+        task: Any = tasks[description]
+        bar.update(task, completed=done, total=total, detail=detail)
 
     with bar:
         yield update

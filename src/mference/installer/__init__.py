@@ -12,15 +12,24 @@ from typing import Literal, overload
 
 from mference.errors import InstallError
 from mference.families import PinnedEntry, pinned_entry, source_rules
-from mference.installer.http_source import HttpSource
+from mference.installer.http_source import MAX_CONNECTIONS, HttpSource
 from mference.installer.hub_source import HubSource
 from mference.installer.installer import carry_out, look_ahead
 from mference.installer.paths import default_output, planned_paths, prepared_paths
-from mference.installer.run import InstallPlan, InstallReport, Limits, Progress, Run
+from mference.installer.run import (
+    DEFAULT_CONNECTIONS,
+    InstallPlan,
+    InstallReport,
+    Limits,
+    Progress,
+    Run,
+)
 from mference.installer.source import DEMO_CHECKPOINT, FolderSource, Source
 from mference.installer.state import discard_partial
 
 __all__ = [
+    "DEFAULT_CONNECTIONS",
+    "MAX_CONNECTIONS",
     "FolderSource",
     "HttpSource",
     "HubSource",
@@ -47,6 +56,7 @@ def install(
     resume: bool = False,
     dry_run: Literal[False] = False,
     allow_unpinned: bool = False,
+    connections: int = DEFAULT_CONNECTIONS,
     progress: Callable[[Progress], None] | None = None,
 ) -> InstallReport: ...
 @overload
@@ -60,6 +70,7 @@ def install(
     resume: bool = False,
     dry_run: Literal[True],
     allow_unpinned: bool = False,
+    connections: int = DEFAULT_CONNECTIONS,
     progress: Callable[[Progress], None] | None = None,
 ) -> InstallPlan: ...
 def install(
@@ -72,6 +83,7 @@ def install(
     resume: bool = False,
     dry_run: bool = False,
     allow_unpinned: bool = False,
+    connections: int = DEFAULT_CONNECTIONS,
     progress: Callable[[Progress], None] | None = None,
 ) -> InstallReport | InstallPlan:
     """Install a checkpoint into a `.gturbo` directory.
@@ -86,6 +98,9 @@ def install(
     missing or damaged is read from the source, and the result is that of an uninterrupted install.
     `dry_run` reads metadata, plans, looks at the disk, and returns an `InstallPlan`; it writes
     nothing.
+
+    `connections` ranges are read at the same time, 1 to 16; fewer go on if the server will not
+    serve as many. The install is the same whatever their number.
 
     A source that is not the entry's pinned one is refused unless `allow_unpinned`; its install
     carries no pinned model id. `progress` is called from this thread, up to thousands of times.
@@ -106,6 +121,7 @@ def install(
             overwrite=overwrite,
             resume=resume,
             allow_unpinned=allow_unpinned,
+            limits=Limits(connections=connections),
             report=progress or (lambda _: None),
         )
         return look_ahead(run) if dry_run else carry_out(run)

@@ -1,11 +1,12 @@
 """A checkpoint behind HTTP: metadata by HEAD, bytes by exact range requests."""
 
-import os
 import random
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 import httpx
@@ -16,6 +17,7 @@ from mference.errors import (
     HttpStatusError,
     InstallError,
     ProtocolError,
+    RangeError,
     Unreachable,
 )
 from mference.installer.address import parse_address, shown
@@ -27,13 +29,27 @@ from mference.installer.http_rules import (
     check_range_response,
     next_hop,
     read_metadata,
+    strong_etag,
     with_retries,
 )
 from mference.installer.paths import file_url
+from mference.installer.source import BLOCK, Interrupted, Sink
 
 T = TypeVar("T")
-REQUEST_TIMEOUT_S = 300.0
+CONNECT_TIMEOUT_S = 30.0
+STALL_TIMEOUT_S = 60.0
+MAX_CONNECTIONS = 16
+# A body that broke off after this many bytes or more has not failed: it is continued at once.
+_PROGRESS = 64 << 10
 _IDENTITY = {"Accept-Encoding": "identity"}
+
+
+@dataclass
+class _Cursor:
+    """How far a read has come: the next byte, and the end."""
+
+    at: int
+    end: int
 
 
 class HttpSource:
@@ -62,6 +78,9 @@ class HttpSource:
         self._policy = policy
         self._client = client or _new_client()
         self._metadata: dict[str, Metadata | None] = {}
+        self._etags: dict[str, str] = {}
+        self._interrupted = threading.Event()
+        self._bodies: dict[int, httpx.Response] = {}
 
     @property
     def description(self) -> str:
@@ -78,8 +97,18 @@ class HttpSource:
         """The commit of all files, once the first was asked for."""
         return self._first_commit
 
+    def interrupt(self) -> None:
+        """End reads and their pauses; a body that stalls is cut off."""
+        self._interrupted.set()
+        for answer in list(self._bodies.values()):
+            stream = answer.extensions.get("network_stream")
+            connection = stream.get_extra_info("socket") if stream else None
+            if connection is not None:
+                with suppress(OSError):
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         self._client.close()
 
     def size(self, name: str, *, ranged: bool = False) -> int | None:
@@ -97,29 +126,24 @@ class HttpSource:
             raise ProtocolError(f"{self._base} does not offer byte ranges for {name}")
         return metadata.size
 
-    @contextmanager
-    def open_range(
-        self, name: str, offset: int, length: int, size: int, staging: Path
-    ) -> Iterator[tuple[int, int]]:
-        """Download a range into `staging` and open it there; the file is removed afterwards."""
-        self._retried(lambda: self._download(name, offset, length, size, staging))
-        try:
-            descriptor = os.open(staging, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                yield descriptor, 0
-            finally:
-                os.close(descriptor)
-        finally:
-            staging.unlink(missing_ok=True)
+    def read(self, name: str, offset: int, length: int, size: int, sink: Sink) -> None:
+        """As `Source.read`. A body that breaks off is continued at the byte where it broke."""
+        cursor = _Cursor(offset, offset + length)
+        while cursor.at < cursor.end:
+            self._retried(lambda: self._fetch(name, cursor, size, sink))
 
     def _retried(self, request: Callable[[], T]) -> T:
         return with_retries(
             request,
             self._policy,
-            sleep_ns=lambda ns: time.sleep(ns / 1e9),
+            sleep_ns=self._pause,
             jitter_ns=lambda: random.randrange(MAX_JITTER_NS),
             now=time.time,
         )
+
+    def _pause(self, ns: int) -> None:
+        if self._interrupted.wait(ns / 1e9):
+            raise Interrupted
 
     def _head(self, name: str) -> Metadata | None:
         url, followed = file_url(self._base, name), 0
@@ -142,11 +166,15 @@ class HttpSource:
                 )
             return metadata
 
-    def _download(self, name: str, offset: int, length: int, size: int, staging: Path) -> None:
-        headers = {**_IDENTITY, "Range": f"bytes={offset}-{offset + length - 1}"}
+    def _fetch(self, name: str, cursor: _Cursor, size: int, sink: Sink) -> None:
+        """One request for what is left of a read. Raises unless it ended, or got on well."""
+        start = cursor.at
+        headers = {**_IDENTITY, "Range": f"bytes={start}-{cursor.end - 1}"}
         url, followed, authorized = file_url(self._base, name), 0, True
         known = self._metadata.get(name)
         while True:
+            if self._interrupted.is_set():
+                raise Interrupted
             with self._send("GET", url, headers, authorized=authorized) as answer:
                 location = answer.headers.get("Location")
                 if answer.status_code in REDIRECT_STATUSES and location:
@@ -154,13 +182,42 @@ class HttpSource:
                     assert hop is not None
                     authorized = authorized and hop[1]
                     url, followed = hop[0], followed + 1
+                    _keep_connection(answer)
                     continue
                 xet_hash = known.xet_hash if known else None
+                length = cursor.end - start
                 check_range_response(
-                    answer.status_code, answer.headers, offset, length, size, xet_hash
+                    answer.status_code, answer.headers, start, length, size, xet_hash
                 )
-                _store_body(answer, staging, length)
-                return
+                self._check_unchanged(name, answer.headers.get("ETag"))
+                with self._cut_off_by_interrupt(answer):
+                    broken = _take_body(answer, cursor, sink)
+            if cursor.at < cursor.end and cursor.at - start < _PROGRESS:
+                if self._interrupted.is_set():
+                    raise Interrupted
+                raise BodyTruncated(
+                    f"{shown(url)}: {cursor.at - start} of {length} bytes arrived{broken}. Check "
+                    "the network, then try again."
+                )
+            return
+
+    def _check_unchanged(self, name: str, etag: str | None) -> None:
+        found = strong_etag(etag)
+        if found and self._etags.setdefault(name, found) != found:
+            raise RangeError(
+                f"{self._base}: {name} changed while it was read (its ETag is another one). "
+                "Try again later."
+            )
+
+    @contextmanager
+    def _cut_off_by_interrupt(self, answer: httpx.Response) -> Iterator[None]:
+        self._bodies[id(answer)] = answer
+        try:
+            if self._interrupted.is_set():
+                raise Interrupted
+            yield
+        finally:
+            del self._bodies[id(answer)]
 
     @contextmanager
     def _send(
@@ -199,8 +256,10 @@ class HttpSource:
 
 def _new_client() -> httpx.Client:
     try:
-        limits = httpx.Limits(max_connections=1)
-        return httpx.Client(timeout=REQUEST_TIMEOUT_S, limits=limits)
+        return httpx.Client(
+            timeout=httpx.Timeout(STALL_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, pool=None),
+            limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
+        )
     except (ValueError, ImportError, OSError) as exc:  # what the environment's settings can cause
         raise InstallError(
             f"cannot connect with the proxy and certificate settings of the environment "
@@ -208,23 +267,23 @@ def _new_client() -> httpx.Client:
         ) from exc
 
 
-def _store_body(answer: httpx.Response, staging: Path, length: int) -> None:
-    """Write a body of exactly `length` bytes to a new file; the file is removed on failure."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    received = 0
-    with os.fdopen(os.open(staging, flags, 0o600), "wb") as file:
-        try:
-            for block in answer.iter_raw():
-                received += len(block)
-                if received > length:
-                    raise BodyExceeded(f"more than the {length} bytes asked for arrived")
-                file.write(block)
-            file.flush()
-            if received < length:
-                raise BodyTruncated(f"{received} of {length} bytes arrived")
-        except httpx.RemoteProtocolError as exc:
-            staging.unlink(missing_ok=True)
-            raise BodyTruncated(f"{received} of {length} bytes arrived: {exc}") from exc
-        except BaseException:
-            staging.unlink(missing_ok=True)
-            raise
+def _keep_connection(answer: httpx.Response) -> None:
+    """Read a short body that nobody needs, since the connection is lost otherwise."""
+    length = answer.headers.get("Content-Length", "")
+    if length.isdecimal() and len(length) < 6:
+        with suppress(httpx.TransportError):
+            answer.read()
+
+
+def _take_body(answer: httpx.Response, cursor: _Cursor, sink: Sink) -> str:
+    """Pass a body on; why it ended early, if it did. Raises `BodyExceeded`."""
+    try:
+        for data in answer.iter_raw():
+            if cursor.at + len(data) > cursor.end:
+                raise BodyExceeded("the server sent more than the bytes that were asked for")
+            for i in range(0, len(data), BLOCK):
+                sink(data[i : i + BLOCK])
+            cursor.at += len(data)
+    except httpx.TransportError as exc:
+        return f" ({exc or type(exc).__name__})"
+    return ""

@@ -5,25 +5,26 @@ import os
 import shutil
 import time
 from collections.abc import Collection
+from contextlib import nullcontext
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from mference.errors import CheckpointError, InstallError, NoSpace, StateError
-from mference.families import FAMILIES
-from mference.installer.journal import CompletedRange, Journal, write_journal
+from mference.errors import InstallError, NoSpace, StateError
+from mference.families import FAMILIES, PinnedEntry, entry_by_model_id
+from mference.installer.copying import copy_ranges
+from mference.installer.journal import Journal, write_journal
 from mference.installer.lock import InstallLock
 from mference.installer.paths import InstallPaths
-from mference.installer.plan import RangePlan
 from mference.installer.preparation import Preparation, prepare
 from mference.installer.promotion import promote
+from mference.installer.recovery import recover
 from mference.installer.resume import check_same, saved_journal, still_valid
 from mference.installer.run import InstallPlan, InstallReport, Progress, Run
 from mference.installer.sidecars import write_sidecars
 from mference.installer.snapshot import CONFIG_NAME, INDEX_NAME, Snapshot
 from mference.installer.space import check_space, free_space, required_space
 from mference.installer.state import HOW_TO_DISCARD, HOW_TO_RESUME, check_start, remove_partial
-from mference.installer.transfer import copy_range
 from mference.store.directory import (
     EXPERTS,
     LAYOUT,
@@ -31,11 +32,22 @@ from mference.store.directory import (
     RECEIPT,
     TOKENIZER,
     WEIGHTS,
-    sha256_file,
 )
-from mference.store.manifest import FileRecord, Manifest, check_manifest, encode_manifest
+from mference.store.manifest import (
+    FileRecord,
+    Manifest,
+    check_manifest,
+    decode_manifest,
+    encode_manifest,
+)
+from mference.store.opening import read_manifest_bytes
 from mference.store.receipt import TOOL_INSTALL, encode_receipt, new_receipt
-from mference.store.writing import sync_directory, write_atomically, write_durably
+from mference.store.writing import (
+    sync_directory,
+    sync_file,
+    write_atomically,
+    write_durably,
+)
 
 
 def carry_out(run: Run) -> InstallReport:
@@ -48,12 +60,14 @@ def carry_out(run: Run) -> InstallReport:
     began = time.monotonic()
     paths = run.paths
     with InstallLock(paths.lock):
+        if recover(paths) and run.resume:
+            return _finished_before(run, began)
         check_start(paths, overwrite=run.overwrite, resume=run.resume)
         try:
             saved = saved_journal(run) if run.resume else None
             snapshot, manifest, reused = _build(run, saved)
             promote(paths.partial, paths.final)
-            paths.checkpoint.unlink()
+            remove_partial(paths)
             sync_directory(paths.final.parent)
         except BaseException as exc:
             failure = _named(exc) if isinstance(exc, OSError) else exc
@@ -66,9 +80,22 @@ def carry_out(run: Run) -> InstallReport:
             if failure is exc:
                 raise
             raise failure from exc
+    return _report(run, snapshot.entry, manifest, reused, began)
+
+
+def _finished_before(run: Run, began: float) -> InstallReport:
+    """The report of an install that was killed when all but its traces was done."""
+    manifest = decode_manifest(read_manifest_bytes(run.paths.final))
+    reused = sum(record.size for record in manifest.files.values())
+    return _report(run, entry_by_model_id(manifest.model_id), manifest, reused, began)
+
+
+def _report(
+    run: Run, entry: PinnedEntry | None, manifest: Manifest, reused: int, began: float
+) -> InstallReport:
     return InstallReport(
-        path=paths.final,
-        entry=snapshot.entry,
+        path=run.paths.final,
+        entry=entry,
         model_id=manifest.model_id,
         source=run.source.description,
         files=len(manifest.files),
@@ -83,14 +110,15 @@ def look_ahead(run: Run) -> InstallPlan:
 
     Raises what `carry_out` raises before it writes, `NoSpace` included.
     """
-    check_start(run.paths, overwrite=run.overwrite, resume=run.resume)
-    saved = saved_journal(run) if run.resume else None
-    run.report(Progress("plan", 0, 0))
-    with TemporaryDirectory(prefix="mference-") as folder:
-        prepared = prepare(run, Path(folder) / run.paths.staging.name)
-    if saved:
-        check_same(saved, prepared.journal)
-        saved = still_valid(saved, prepared, run)
+    # A look creates nothing, and a lock that nobody ever took is not held now.
+    with InstallLock(run.paths.lock) if run.paths.lock.exists() else nullcontext():
+        check_start(run.paths, overwrite=run.overwrite, resume=run.resume)
+        saved = saved_journal(run) if run.resume else None
+        run.report(Progress("plan", 0, 0))
+        prepared = prepare(run)
+        if saved:
+            check_same(saved, prepared.journal)
+            saved = still_valid(saved, prepared, run)
     required = _required(run, prepared, saved or prepared.journal)
     free = free_space(run.paths.final.parent)
     check_space(required, free, run.paths.final.parent)
@@ -116,12 +144,8 @@ def _named(error: OSError) -> InstallError:
 def _build(run: Run, saved: Journal | None) -> tuple[Snapshot, Manifest, int]:
     """Everything inside the partial directory; with it the bytes reused of saved state."""
     paths = run.paths
-    if saved:
-        paths.staging.unlink(missing_ok=True)
-    else:
-        paths.partial.mkdir()
     run.report(Progress("plan", 0, 0))
-    prepared = prepare(run, paths.staging)
+    prepared = prepare(run)
     valid = None
     if saved:
         check_same(saved, prepared.journal)
@@ -130,18 +154,25 @@ def _build(run: Run, saved: Journal | None) -> tuple[Snapshot, Manifest, int]:
     journal = valid or prepared.journal
     where = paths.final.parent
     check_space(_required(run, prepared, journal), free_space(where), where)
-    _create_folders(paths, prepared.snapshot)
+    if not saved:
+        paths.starting.mkdir()
+    place = paths.partial if saved else paths.starting
+    _create_folders(place)
     if not valid:
-        _create_outputs(paths.partial, prepared)
+        _create_outputs(place, prepared)
         write_journal(paths.checkpoint, journal)
-    _copy_ranges(run, prepared.plan, journal)
-    files = _hash_outputs(run, prepared.plan)
+    if not saved:
+        paths.starting.rename(paths.partial)
+        sync_directory(where)
+    _keep_metadata(paths, prepared.snapshot)
+    journal, files = copy_ranges(run, prepared.plan, journal)
     files[LAYOUT] = _write_layout(paths.partial, prepared.layout)
     files |= write_sidecars(run, prepared.snapshot)
     shutil.rmtree(paths.metadata)
     manifest = _new_manifest(prepared, files)
     _write_manifest(paths, prepared.snapshot, manifest)
-    return prepared.snapshot, manifest, journal.destination_bytes
+    write_journal(paths.checkpoint, replace(journal, promoted=paths.partial.stat().st_ino))
+    return prepared.snapshot, manifest, (valid or prepared.journal).destination_bytes
 
 
 def _required(run: Run, prepared: Preparation, journal: Journal) -> int:
@@ -153,16 +184,26 @@ def _required(run: Run, prepared: Preparation, journal: Journal) -> int:
     )
 
 
-def _clear(partial: Path, keep: Collection[str]) -> None:
-    for folder, _, names in os.walk(partial):
-        for path in (Path(folder) / name for name in names):
-            if path.relative_to(partial).as_posix() not in keep:
+def _clear(folder: Path, keep: Collection[str], prefix: str = "") -> None:
+    """Remove what is not to be kept; of folders those of an install stay, of symlinks none."""
+    for path in folder.iterdir():
+        name = prefix + path.name
+        if path.is_symlink() or not path.is_dir():
+            if name not in keep:
                 path.unlink()
+        elif name in (EXPERTS, TOKENIZER):
+            _clear(path, keep, f"{name}/")
+        else:
+            shutil.rmtree(path)
 
 
-def _create_folders(paths: InstallPaths, snapshot: Snapshot) -> None:
-    for folder in (paths.partial / EXPERTS, paths.partial / TOKENIZER, paths.metadata):
-        folder.mkdir(exist_ok=True)
+def _create_folders(partial: Path) -> None:
+    for name in (EXPERTS, TOKENIZER):
+        (partial / name).mkdir(exist_ok=True)
+
+
+def _keep_metadata(paths: InstallPaths, snapshot: Snapshot) -> None:
+    paths.metadata.mkdir(exist_ok=True)
     write_durably(paths.metadata / INDEX_NAME, snapshot.index)
     write_durably(paths.metadata / CONFIG_NAME, snapshot.config)
 
@@ -174,53 +215,9 @@ def _create_outputs(partial: Path, prepared: Preparation) -> None:
                 file.write(prepared.index)
                 file.flush()
             os.ftruncate(file.fileno(), size)
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
     sync_directory(partial / EXPERTS)
     sync_directory(partial)
-
-
-def _copy_ranges(run: Run, plan: RangePlan, journal: Journal) -> None:
-    copied = {range_.id for range_ in journal.completed}
-    total = sum(part.size for r in plan.ranges for part in r.parts)
-    done = sum(part.size for r in plan.ranges if r.id in copied for part in r.parts)
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        run.report(Progress("copy", done, total))
-
-    for r in plan.ranges:
-        if r.id in copied:
-            continue
-        size = run.source.size(r.shard, ranged=True)
-        if size is None:
-            raise CheckpointError(f"{r.shard} disappeared from the source", "missing_file")
-        digest = copy_range(
-            run.source,
-            r,
-            size,
-            run.paths.partial,
-            run.paths.staging,
-            scratch=run.limits.scratch,
-            progress=advance,
-        )
-        journal = journal.with_range(CompletedRange(r.id, digest, r.size, r.output_size))
-        write_journal(run.paths.checkpoint, journal)
-
-
-def _hash_outputs(run: Run, plan: RangePlan) -> dict[str, FileRecord]:
-    total = sum(plan.outputs.values())
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        run.report(Progress("verify", done, total))
-
-    return {
-        name: FileRecord(size, sha256_file(run.paths.partial / name, progress=advance))
-        for name, size in plan.outputs.items()
-    }
 
 
 def _write_layout(partial: Path, layout: bytes) -> FileRecord:

@@ -1,5 +1,6 @@
 """The checkpoint of a running install: which source it is, and which ranges are on the disk."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +26,11 @@ class CompletedRange:
 
 @dataclass(frozen=True)
 class Journal:
-    """The contents of `<output>.resume.json`; hashes are hex, sizes in bytes."""
+    """The contents of `<output>.resume.json`; hashes are hex, sizes in bytes.
+
+    `promoted` is the inode of the partial directory once it is complete and about to be put in
+    its place, by which it is known there; None before.
+    """
 
     repo: str
     revision: str
@@ -34,6 +39,7 @@ class Journal:
     fingerprint: str
     total_source_bytes: int
     completed: tuple[CompletedRange, ...] = ()
+    promoted: int | None = None
 
     @property
     def source_bytes(self) -> int:
@@ -45,9 +51,9 @@ class Journal:
         """Bytes that the completed ranges wrote."""
         return sum(done.destination_bytes for done in self.completed)
 
-    def with_range(self, done: CompletedRange) -> "Journal":
-        """This journal with one more completed range."""
-        return replace(self, completed=tuple(sorted((*self.completed, done), key=lambda c: c.id)))
+    def with_ranges(self, done: Iterable[CompletedRange]) -> "Journal":
+        """This journal with more completed ranges."""
+        return replace(self, completed=tuple(sorted((*self.completed, *done), key=lambda c: c.id)))
 
 
 def encode_journal(journal: Journal) -> bytes:
@@ -70,6 +76,7 @@ def encode_journal(journal: Journal) -> bytes:
                 }
                 for done in journal.completed
             ],
+            **({} if journal.promoted is None else {"promotedInode": journal.promoted}),
         }
     ).encode()
 
@@ -97,6 +104,7 @@ def decode_journal(data: bytes) -> Journal:
             )
             for done in top.objects("completedRanges")
         ),
+        promoted=(top.integer("promotedInode", 0, _U64_MAX) if "promotedInode" in top else None),
     )
     _check(journal, top)
     return journal

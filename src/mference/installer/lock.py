@@ -3,16 +3,22 @@
 import errno
 import fcntl
 import os
+import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from mference.errors import InstallError, Locked, UnsafePath
 
+_SIGNATURE = b"process "
+_SIGNATURE_CAP = 300
+
 
 class InstallLock:
     """An advisory lock on a file that is created when needed and left behind.
 
+    While it is held, the file says by whom.
     Opening it holds the lock until `close`, or until the process ends however it ends. Raises
     `Locked` while another process (or another opening) holds it, `UnsafePath` if the path is not
     a regular file.
@@ -33,14 +39,19 @@ class InstallLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.verify()
+            self._sign(f"{_SIGNATURE.decode()}{os.getpid()} on {socket.gethostname()}")
         except BlockingIOError:
-            self.close()
+            holder = self._holder()
+            os.close(self._descriptor)
             raise Locked(
-                f"another install is writing {path.name.removesuffix('.install.lock')}. "
+                f"another install is writing {path.name.removesuffix('.install.lock')}{holder}. "
                 "Wait for it to finish, or stop it."
             ) from None
+        except OSError as exc:
+            os.close(self._descriptor)
+            raise InstallError(f"cannot lock {path}: {exc.strerror}") from exc
         except BaseException:
-            self.close()
+            os.close(self._descriptor)
             raise
 
     def verify(self) -> None:
@@ -56,8 +67,24 @@ class InstallLock:
             raise UnsafePath(f"{self._path} was replaced while it was being locked")
 
     def close(self) -> None:
-        """Release the lock; the file stays."""
+        """Release the lock; the file stays, empty."""
+        self._sign("")
         os.close(self._descriptor)
+
+    def _sign(self, name: str) -> None:
+        """Write who holds the lock, unless a file of somebody else's lies there."""
+        with suppress(OSError):  # a full disk
+            if os.pread(self._descriptor, len(_SIGNATURE), 0) in (b"", _SIGNATURE):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, name.encode(), 0)
+
+    def _holder(self) -> str:
+        """Who says that they hold the lock, for messages."""
+        try:
+            name = os.pread(self._descriptor, _SIGNATURE_CAP, 0).decode()
+        except (OSError, UnicodeError):
+            name = ""
+        return f" ({name})" if name.isprintable() and name else ""
 
     def __enter__(self) -> Self:
         return self

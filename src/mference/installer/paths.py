@@ -23,6 +23,11 @@ class InstallPaths:
         return self._sibling(".partial")
 
     @property
+    def starting(self) -> Path:
+        """The partial directory until its files and the checkpoint exist."""
+        return self._sibling(".partial.new")
+
+    @property
     def lock(self) -> Path:
         """The lock file: empty, left behind after use."""
         return self._sibling(".install.lock")
@@ -34,7 +39,7 @@ class InstallPaths:
 
     @property
     def staging(self) -> Path:
-        """The file a range is downloaded into before its parts are placed."""
+        """Where the format lets a writer stage a range; this one has no need of it."""
         return self.partial / ".range.tmp"
 
     @property

@@ -3,7 +3,6 @@
 import logging
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 
 from mference.errors import CheckpointError, InstallError
 from mference.families import FAMILIES
@@ -53,14 +52,12 @@ class Preparation:
         return self.plan.source_bytes + sidecars
 
 
-def prepare(run: Run, staging: Path) -> Preparation:
-    """Read a source's metadata and plan its install; small reads pass through `staging`.
+def prepare(run: Run) -> Preparation:
+    """Read a source's metadata and plan its install.
 
     Raises the `InstallError` branch and `UnsupportedModel`.
     """
-    snapshot = read_snapshot(
-        run.source, run.entry, allow_unpinned=run.allow_unpinned, staging=staging
-    )
+    snapshot = read_snapshot(run.source, run.entry, allow_unpinned=run.allow_unpinned)
     if snapshot.entry is None:
         logging.getLogger("mference").warning(
             "%s is no pinned source; nobody vouches for it.", run.source.description

@@ -2,7 +2,7 @@
 
 import stat
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mference.errors import StateCorrupt, StateIncompatible
@@ -12,7 +12,7 @@ from mference.installer.preparation import UNPINNED_REVISION, Preparation
 from mference.installer.run import Progress, Run
 from mference.installer.state import HOW_TO_DISCARD
 from mference.installer.transfer import digest_range
-from mference.store.directory import WEIGHTS
+from mference.store.directory import EXPERTS, WEIGHTS
 
 _MEANINGS = {
     "repo": "the repository",
@@ -47,10 +47,10 @@ def check_same(journal: Journal, fresh: Journal) -> None:
 
     Raises `StateIncompatible`, naming the first difference.
     """
-    for field in fields(Journal):
-        if field.name != "completed" and getattr(journal, field.name) != getattr(fresh, field.name):
+    for field, meaning in _MEANINGS.items():
+        if getattr(journal, field) != getattr(fresh, field):
             raise StateIncompatible(
-                f"{_MEANINGS[field.name]} is not that of the unfinished install, which cannot be "
+                f"{meaning} is not that of the unfinished install, which cannot be "
                 f"continued. {HOW_TO_DISCARD}"
             )
 
@@ -84,6 +84,8 @@ def _check_recorded(done: CompletedRange, planned: Range | None) -> None:
 
 
 def _outputs_fit(root: Path, prepared: Preparation) -> bool:
+    if (root / EXPERTS).is_symlink():
+        return False
     for name, size in prepared.plan.outputs.items():
         try:
             found = (root / name).lstat()

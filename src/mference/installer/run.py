@@ -7,10 +7,13 @@ from typing import Literal
 
 from mference.errors import InstallError
 from mference.families import PinnedEntry
+from mference.installer.http_source import MAX_CONNECTIONS
 from mference.installer.paths import InstallPaths
 from mference.installer.plan import MAX_CHUNK
 from mference.installer.source import Source
 from mference.installer.transfer import DEFAULT_SCRATCH, MAX_SCRATCH
+
+DEFAULT_CONNECTIONS = 4
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,8 @@ class Progress:
     """How far an install is: bytes done of bytes in all, within one phase.
 
     `plan` reads metadata (no bytes), `check` re-reads what an interrupted install had copied,
-    `copy` counts source bytes, `verify` counts bytes hashed.
+    `copy` counts source bytes, `verify` counts bytes hashed: most files are while others are
+    still copied, so it begins far from zero.
     """
 
     phase: Literal["plan", "check", "copy", "verify"]
@@ -63,16 +67,21 @@ class InstallPlan:
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes read from a source at once, and bytes held in memory at once."""
+    """Bytes of a range, bytes of it held in memory, and ranges read at the same time."""
 
     chunk: int = MAX_CHUNK
     scratch: int = DEFAULT_SCRATCH
+    connections: int = DEFAULT_CONNECTIONS
 
     def __post_init__(self) -> None:
         if not 1 <= self.chunk <= MAX_CHUNK:
             raise InstallError(f"the range chunk must be 1 to {MAX_CHUNK} bytes, not {self.chunk}")
         if not 1 <= self.scratch <= MAX_SCRATCH:
             raise InstallError(f"the write tile must be 1 to {MAX_SCRATCH} bytes")
+        if not 1 <= self.connections <= MAX_CONNECTIONS:
+            raise InstallError(
+                f"connections must be 1 to {MAX_CONNECTIONS}, not {self.connections}"
+            )
 
 
 @dataclass

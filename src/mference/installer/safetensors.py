@@ -1,7 +1,6 @@
 """Safetensors headers, read without trusting what they say."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from reprlib import repr as shortened
 
 from mference.errors import CheckpointError
@@ -30,7 +29,7 @@ class SourceTensor:
     size: int
 
 
-def read_header(source: Source, shard: str, staging: Path) -> dict[str, SourceTensor]:
+def read_header(source: Source, shard: str) -> dict[str, SourceTensor]:
     """The tensors of one shard, by name.
 
     The header must fit the file and the 16 MiB cap, name each tensor once, give each the bytes its
@@ -43,7 +42,7 @@ def read_header(source: Source, shard: str, staging: Path) -> dict[str, SourceTe
         raise CheckpointError(f"the source has no file {shard}", "missing_file")
     if size < _PREFIX:
         raise CheckpointError(f"{shard} is too short for a header", "header_truncated")
-    prefix = read_range(source, shard, 0, _PREFIX, size, staging)
+    prefix = read_range(source, shard, 0, _PREFIX, size)
     length = int.from_bytes(prefix, "little")
     if length > HEADER_CAP:
         raise CheckpointError(
@@ -52,7 +51,7 @@ def read_header(source: Source, shard: str, staging: Path) -> dict[str, SourceTe
         )
     if _PREFIX + length > size:
         raise CheckpointError(f"{shard} ends inside its header", "header_truncated")
-    data = read_range(source, shard, _PREFIX, length, size, staging) if length else b""
+    data = read_range(source, shard, _PREFIX, length, size) if length else b""
     return parse_header(data, shard, size)
 
 

@@ -1,6 +1,5 @@
 """The tokenizer files and the config, which an install keeps byte for byte."""
 
-import os
 from hashlib import sha256
 from pathlib import Path
 
@@ -8,10 +7,10 @@ from mference.errors import CheckpointError
 from mference.families.pins import REQUIRED_SIDECARS
 from mference.installer.run import Run
 from mference.installer.snapshot import CONFIG_NAME, Snapshot
-from mference.installer.source import Source, blocks
+from mference.installer.source import Source
 from mference.store.directory import TOKENIZER
 from mference.store.manifest import FileRecord
-from mference.store.writing import sync_directory, write_durably
+from mference.store.writing import new_file, sync_directory, write_durably
 
 SIDECAR_CAPS = {
     "config.json": 1 << 20,
@@ -46,14 +45,14 @@ def copy_sidecar(run: Run, name: str, path: Path) -> FileRecord | None:
     if size is None:
         return None
     digest = sha256()
-    with path.open("xb") as file:
+    with new_file(path) as file:
+
+        def take(block: bytes) -> None:
+            digest.update(block)
+            file.write(block)
+
         if size:
-            with run.source.open_range(name, 0, size, size, run.paths.staging) as (fd, start):
-                for data in blocks(fd, start, size, run.limits.scratch, name):
-                    digest.update(data)
-                    file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+            run.source.read(name, 0, size, size, take)
     return FileRecord(size, digest.hexdigest())
 
 

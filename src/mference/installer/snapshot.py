@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from mference.errors import CheckpointError, SourceMismatch
@@ -83,20 +82,18 @@ class Snapshot:
         return self.entry.revision if self.entry else self.index_sha256[:40]
 
 
-def read_snapshot(
-    source: Source, entry: PinnedEntry, *, allow_unpinned: bool, staging: Path
-) -> Snapshot:
+def read_snapshot(source: Source, entry: PinnedEntry, *, allow_unpinned: bool) -> Snapshot:
     """Read a source's index, config and shard headers.
 
     Raises `SourceMismatch` if it is not the pinned source and that is not allowed,
     `UnsupportedModel` for a family without code, `CheckpointError` for malformed metadata.
     """
-    index = _required(source, INDEX_NAME, INDEX_CAP, staging)
+    index = _required(source, INDEX_NAME, INDEX_CAP)
     found = sha256(index).hexdigest()
     pinned = found == entry.index_sha256
     if not pinned and not allow_unpinned:
         raise SourceMismatch(_mismatch(source, entry, found))
-    config_bytes = _required(source, CONFIG_NAME, CONFIG_CAP, staging)
+    config_bytes = _required(source, CONFIG_NAME, CONFIG_CAP)
     config = _parse_config(config_bytes)
     rules = source_rules(config_family(config), f"the source {source.description}")
     arch = rules.read_arch(config)
@@ -114,7 +111,7 @@ def read_snapshot(
         arch,
         rules,
         read_quantization(config),
-        _read_tensors(source, index, staging),
+        _read_tensors(source, index),
     )
 
 
@@ -155,10 +152,10 @@ def read_quantization(config: Mapping[str, Any]) -> Quantization:
     return Quantization(bits, base, mode, overrides)
 
 
-def _read_tensors(source: Source, index: bytes, staging: Path) -> dict[str, SourceTensor]:
+def _read_tensors(source: Source, index: bytes) -> dict[str, SourceTensor]:
     names = parse(index, INDEX_NAME, _index_invalid, unique_keys=True).object("weight_map")
     shards = {name: check_remote_name(names.text(name)) for name in names}
-    headers = {shard: read_header(source, shard, staging) for shard in sorted(set(shards.values()))}
+    headers = {shard: read_header(source, shard) for shard in sorted(set(shards.values()))}
     tensors = {}
     for name, shard in shards.items():
         if name not in headers[shard]:
@@ -167,8 +164,8 @@ def _read_tensors(source: Source, index: bytes, staging: Path) -> dict[str, Sour
     return tensors
 
 
-def _required(source: Source, name: str, cap: int, staging: Path) -> bytes:
-    data = read_small(source, name, cap, staging)
+def _required(source: Source, name: str, cap: int) -> bytes:
+    data = read_small(source, name, cap)
     if data is None:
         raise SourceMismatch(f"{source.description} has no {name}: it is no checkpoint")
     return data

@@ -1,8 +1,7 @@
 """Where a checkpoint comes from: the protocol the installer reads by, and a folder."""
 
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -12,8 +11,19 @@ from mference.installer.paths import check_remote_name
 DEMO_CHECKPOINT = Path(__file__).resolve().parents[1] / "demo" / "checkpoint"
 
 
+Sink = Callable[[bytes], None]
+BLOCK = 512 << 10
+
+
+class Interrupted(Exception):  # noqa: N818 - a request, not a failure
+    """The reads of a source were told to end; only the one who told them sees it."""
+
+
 class Source(Protocol):
-    """A checkpoint's files by name. All methods raise the `InstallError` branch."""
+    """A checkpoint's files by name; reads may be made from several threads at once.
+
+    All methods raise the `InstallError` branch.
+    """
 
     @property
     def description(self) -> str:
@@ -29,14 +39,16 @@ class Source(Protocol):
         """Bytes of a file, None if there is none; `ranged` insists on reads of parts."""
         ...
 
-    def open_range(
-        self, name: str, offset: int, length: int, size: int, staging: Path
-    ) -> AbstractContextManager[tuple[int, int]]:
-        """A file descriptor and the offset in it at which [offset, offset + length) begins.
+    def read(self, name: str, offset: int, length: int, size: int, sink: Sink) -> None:
+        """Give the bytes [offset, offset + length) of a file to `sink`, in order, once each.
 
-        `size` is that of the whole file. A source that must fetch the bytes puts them into
-        `staging`, which does not exist before and not after.
+        `size` is that of the whole file. No block is longer than `BLOCK`. What `sink` raises
+        ends the read and is passed on.
         """
+        ...
+
+    def interrupt(self) -> None:
+        """Let the reads of other threads end soon, with any exception; no further ones begin."""
         ...
 
     def close(self) -> None:
@@ -52,6 +64,7 @@ class FolderSource:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
+        self._interrupted = False
         if not self._folder.is_dir():
             raise SourceMismatch(f"{self._folder} is not a folder with a checkpoint in it")
 
@@ -70,16 +83,8 @@ class FolderSource:
         path = self._folder / check_remote_name(name)
         return path.stat().st_size if path.is_file() else None
 
-    @contextmanager
-    def open_range(
-        self,
-        name: str,
-        offset: int,
-        length: int,  # noqa: ARG002 - the reader stops by itself
-        size: int,
-        staging: Path,  # noqa: ARG002
-    ) -> Iterator[tuple[int, int]]:
-        """The file itself, at the offset: nothing is staged. Raises `CheckpointError`."""
+    def read(self, name: str, offset: int, length: int, size: int, sink: Sink) -> None:
+        """As `Source.read`. Raises `CheckpointError` (`missing_file`, `changed`, `truncated`)."""
         path = self._folder / check_remote_name(name)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -88,40 +93,50 @@ class FolderSource:
         try:
             if os.fstat(descriptor).st_size != size:
                 raise CheckpointError(f"{path} changed its size while it was read", "changed")
-            yield descriptor, offset
+            for block in blocks(descriptor, offset, length, BLOCK, str(path)):
+                if self._interrupted:
+                    raise Interrupted
+                sink(block)
         finally:
             os.close(descriptor)
+
+    def interrupt(self) -> None:
+        """Let reads end with their next block."""
+        self._interrupted = True
 
     def close(self) -> None:
         """Nothing to release."""
 
 
-def read_range(
-    source: Source, name: str, offset: int, length: int, size: int, staging: Path
-) -> bytes:
+def read_range(source: Source, name: str, offset: int, length: int, size: int) -> bytes:
     """The bytes [offset, offset + length) of a source file of `size` bytes, for small reads.
 
     Raises the `InstallError` branch; `CheckpointError` (`truncated`) if the file ends early.
     """
-    with source.open_range(name, offset, length, size, staging) as (descriptor, start):
-        return b"".join(bytes(block) for block in blocks(descriptor, start, length, length, name))
+    data = bytearray()
+    source.read(name, offset, length, size, data.extend)
+    return bytes(data)
 
 
 def blocks(descriptor: int, start: int, length: int, block: int, name: str) -> Iterator[bytes]:
     """The bytes [start, start + length) of an open file, `block` at a time.
 
-    Raises `CheckpointError` (`truncated`) if the file ends early.
+    Raises `CheckpointError` (`truncated`) if the file ends early, or (`unreadable`) if the system
+    cannot read it.
     """
     end = start + length
     while start < end:
-        data = os.pread(descriptor, min(block, end - start), start)
+        try:
+            data = os.pread(descriptor, min(block, end - start), start)
+        except OSError as exc:
+            raise CheckpointError(f"cannot read {name}: {exc.strerror}", "unreadable") from exc
         if not data:
             raise CheckpointError(f"{name} ends {end - start} bytes too early", "truncated")
         start += len(data)
         yield data
 
 
-def read_small(source: Source, name: str, cap: int, staging: Path) -> bytes | None:
+def read_small(source: Source, name: str, cap: int) -> bytes | None:
     """The whole of a file of at most `cap` bytes, None if there is none.
 
     Raises `CheckpointError` (`too_large`) above the cap.
@@ -131,4 +146,4 @@ def read_small(source: Source, name: str, cap: int, staging: Path) -> bytes | No
         return None
     if size > cap:
         raise CheckpointError(f"{name} has {size} bytes, at most {cap} are accepted", "too_large")
-    return read_range(source, name, 0, size, size, staging) if size else b""
+    return read_range(source, name, 0, size, size) if size else b""

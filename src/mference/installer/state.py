@@ -14,6 +14,7 @@ from mference.errors import (
 from mference.installer.lock import InstallLock
 from mference.installer.paths import InstallPaths, prepared_paths
 from mference.store.directory import EXPERTS, MANIFEST, RECEIPT, WEIGHTS
+from mference.store.writing import temporary_of
 
 HOW_TO_RESUME = (
     "Continue it with the same command and --resume, or install(..., resume=True) in Python."
@@ -32,6 +33,7 @@ def check_kinds(paths: InstallPaths) -> None:
     for path, accepts, kind in (
         (paths.final, stat.S_ISDIR, "directory"),
         (paths.partial, stat.S_ISDIR, "directory"),
+        (paths.starting, stat.S_ISDIR, "directory"),
         (paths.checkpoint, stat.S_ISREG, "regular file"),
         (paths.lock, stat.S_ISREG, "regular file"),
     ):
@@ -89,16 +91,21 @@ def discard_partial(output: str | Path) -> None:
     paths = prepared_paths(output)
     with InstallLock(paths.lock):
         check_kinds(paths)
-        if not paths.partial.exists() and not paths.checkpoint.exists():
+        if not any(p.exists() for p in (paths.partial, paths.checkpoint, paths.starting)):
             raise _missing(paths)
         remove_partial(paths)
 
 
 def remove_partial(paths: InstallPaths) -> None:
-    """Remove the partial directory and the checkpoint, whichever exist. Raises `OSError`."""
-    if paths.partial.exists():
-        shutil.rmtree(paths.partial)
-    paths.checkpoint.unlink(missing_ok=True)
+    """Remove the partial directory and the checkpoint, whichever exist. Raises `OSError`.
+
+    The checkpoint goes last: a partial directory without one could not be told from a stranger's.
+    """
+    for folder in (paths.starting, paths.partial):
+        if folder.exists():
+            shutil.rmtree(folder)
+    for file in (temporary_of(paths.checkpoint), paths.checkpoint):
+        file.unlink(missing_ok=True)
 
 
 def _missing(paths: InstallPaths) -> StateMissing:

@@ -1,14 +1,15 @@
-"""Carrying out one range: read it, write its parts, force them to the disk, digest them."""
+"""Carrying out one range: read it, place its parts, force them to the disk, digest them."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
 from mference.installer.plan import Copy, Range, RangeDigest
-from mference.installer.source import Source, blocks
+from mference.installer.source import BLOCK, Source, blocks
+from mference.store.writing import sync_file
 
-DEFAULT_SCRATCH = 512 << 10
+DEFAULT_SCRATCH = BLOCK
 MAX_SCRATCH = 1_048_575
 
 
@@ -17,32 +18,37 @@ def copy_range(
     r: Range,
     size: int,
     root: Path,
-    staging: Path,
     *,
     scratch: int = DEFAULT_SCRATCH,
     progress: Callable[[int], None] | None = None,
 ) -> str:
     """Write every part of a range into the files below `root`, and return its digest as hex.
 
-    `size` is that of the whole shard. At most `scratch` output bytes are in memory. On return the
-    bytes are on the disk. Raises the `InstallError` branch and `OSError`.
+    The bytes go from the source straight to their places; at most `scratch` output bytes are in
+    memory. `size` is that of the whole shard, `progress` is called with source bytes. On return
+    the bytes are on the disk. Raises the `InstallError` branch and `OSError`.
     """
-    digest = RangeDigest(r)
     with ExitStack() as stack:
-        descriptor, start = stack.enter_context(
-            source.open_range(r.shard, r.offset, r.size, size, staging)
-        )
         outputs: dict[str, int] = {}
         for part in r.parts:
             if part.path not in outputs:
                 output = os.open(root / part.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 stack.callback(os.close, output)
                 outputs[part.path] = output
-            position = start + part.source_offset - r.offset
-            _copy_part(descriptor, position, part, outputs[part.path], digest, scratch, progress)
+        placed = _Placement(r.offset, [_Part(p, outputs[p.path], scratch) for p in r.parts])
+
+        def take(block: bytes) -> None:
+            placed.take(block)
+            if progress:
+                progress(len(block))
+
+        source.read(r.shard, r.offset, r.size, size, take)
+        # Read back while the system still holds the bytes: parts are digested in another order
+        # than they come in, and what is digested is what was written.
+        digest = digest_range(r, root, scratch)
         for output in outputs.values():
-            os.fsync(output)
-    return digest.hexdigest()
+            sync_file(output)
+    return digest
 
 
 def digest_range(
@@ -69,31 +75,49 @@ def digest_range(
     return digest.hexdigest()
 
 
-def _copy_part(
-    descriptor: int,
-    position: int,
-    part: Copy,
-    output: int,
-    digest: RangeDigest,
-    scratch: int,
-    progress: Callable[[int], None] | None,
-) -> None:
-    digest.start(part)
-    at = part.destination_offset
-    tile = part.transform.tile(scratch)
-    for data in blocks(descriptor, position, part.size, tile, part.shard):
-        written = part.transform.apply(data)
-        digest.update(written)
-        write_all(output, written, at)
-        at += len(written)
-        if progress:
-            progress(len(data))
+class _Placement:
+    """Gives each part the bytes that belong to it, of blocks that come in the shard's order."""
+
+    def __init__(self, start: int, parts: Iterable["_Part"]) -> None:
+        self._at = start
+        self._waiting = sorted(parts, key=lambda p: p.copy.source_offset, reverse=True)
+        self._open: list[_Part] = []
+
+    def take(self, block: bytes) -> None:
+        start, end = self._at, self._at + len(block)
+        while self._waiting and self._waiting[-1].copy.source_offset < end:
+            self._open.append(self._waiting.pop())
+        view = memoryview(block)
+        for part in self._open:
+            first, last = part.copy.source_offset, part.copy.source_end
+            part.write(view[max(0, first - start) : min(end, last) - start])
+        self._open = [part for part in self._open if part.copy.source_end > end]
+        self._at = end
 
 
-def write_all(descriptor: int, data: bytes, at: int) -> None:
-    """Write all of `data` at byte `at` of an open file. Raises `OSError`."""
-    view = memoryview(data)
-    while view:
-        count = os.pwrite(descriptor, view, at)
-        view = view[count:]
-        at += count
+class _Part:
+    """One part of a range on its way into an open file."""
+
+    def __init__(self, copy: Copy, output: int, scratch: int) -> None:
+        self.copy = copy
+        self._output = output
+        self._at = copy.destination_offset
+        self._tile = copy.transform.tile(scratch)
+        self._rest = b""
+
+    def write(self, data: memoryview) -> None:
+        if self.copy.transform.is_identity:
+            self._write(data)
+            return
+        whole = self._rest + data
+        end = len(whole) - len(whole) % self.copy.transform.unit
+        for start in range(0, end, self._tile):
+            tile = whole[start : min(end, start + self._tile)]
+            self._write(memoryview(self.copy.transform.apply(tile)))
+        self._rest = whole[end:]
+
+    def _write(self, data: memoryview) -> None:
+        while data:
+            count = os.pwrite(self._output, data, self._at)
+            data = data[count:]
+            self._at += count

@@ -11,7 +11,7 @@ from mference.errors import MissingFile, StoreError
 from mference.jsontext import is_unicode
 
 PAGE = 16384
-HASH_BLOCK = 1 << 20
+HASH_BLOCK = 512 << 10
 
 MANIFEST = "manifest.json"
 RECEIPT = "verified-install.json"
@@ -25,7 +25,10 @@ RECEIPT_CAP = 4 << 20
 LAYOUT_CAP = 64 << 20
 VERIFIER_CAP = 64 << 20
 
-REINSTALL = "Verify the install to see which files are damaged, or install the model again."
+REINSTALL = (
+    "See what is damaged with 'mference verify DIR' and fetch that again with 'mference install "
+    "--repair --output DIR', or install the model again."
+)
 
 
 def page_rounded(size: int) -> int:

@@ -1,10 +1,18 @@
 """Checks of an install's files against its manifest: hashes, sizes, placement."""
 
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from mference.errors import IntegrityError, LayoutError, MissingFile, ReceiptInvalid, StoreError
+from mference.errors import (
+    Damage,
+    IntegrityError,
+    LayoutError,
+    MissingFile,
+    ReceiptInvalid,
+    StoreError,
+)
 from mference.store.directory import EXPERTS, LAYOUT, PAGE, REINSTALL, sha256_file, unreadable
 from mference.store.layout import PIECE_NAMES, Layout
 from mference.store.manifest import Manifest
@@ -19,31 +27,50 @@ def check_hash(
     """Check one file's size and SHA-256, reading it in blocks.
 
     Raises `MissingFile` if it is not listed or not there, `IntegrityError` if its bytes differ,
-    `StoreError` if the system cannot read it.
+    `StoreError` if the system cannot read it. All but the first carry the `Damage`.
     """
     record = manifest.record(name)
-    size = file_size(directory, name)
-    if size != record.size:
-        raise IntegrityError(
-            f"{directory / name} has {size} bytes, the manifest says {record.size}. {REINSTALL}"
-        )
+    check_size(directory, name, record.size)
     try:
         found = sha256_file(directory / name, progress=progress)
     except OSError as exc:
-        raise unreadable(directory / name, exc) from exc
+        raise _unreadable(directory, name, exc) from exc
     if found != record.sha256:
-        raise IntegrityError(
+        error = IntegrityError(
             f"{directory / name} is damaged: its SHA-256 is {found}, the manifest says "
             f"{record.sha256}. {REINSTALL}"
         )
+        raise _of(Damage(name, "hash", "has another SHA-256 than the manifest says"), error)
+
+
+def check_size(directory: Path, name: str, size: int) -> None:
+    """Check one file's size in bytes, without reading it.
+
+    Raises what `file_size` raises, and `IntegrityError`, each with the `Damage`.
+    """
+    found = file_size(directory, name)
+    if found != size:
+        detail = f"has {found} bytes, the manifest says {size}"
+        error = IntegrityError(f"{directory / name} {detail}. {REINSTALL}")
+        raise _of(Damage(name, "size", detail), error)
 
 
 def file_size(directory: Path, name: str) -> int:
-    """Bytes of a file of the install. Raises `MissingFile`."""
+    """Bytes of a file of the install.
+
+    Raises `MissingFile`, and `StoreError` if the system does not let us look, with the `Damage`.
+    """
     path = directory / name
-    if not path.is_file():
-        raise MissingFile(f"{path} is missing. {REINSTALL}", name)
-    return path.stat().st_size
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        found = None
+    except OSError as exc:
+        raise _unreadable(directory, name, exc) from exc
+    if found is None or not stat.S_ISREG(found.st_mode):
+        error = MissingFile(f"{path} is missing. {REINSTALL}", name)
+        raise _of(Damage(name, "missing", "is missing"), error)
+    return found.st_size
 
 
 def check_layout(manifest: Manifest, layout: Layout) -> None:
@@ -130,6 +157,16 @@ class LayerChecks:
                 self._outcomes[layer] = outcome
         if isinstance(outcome, StoreError):
             raise outcome
+
+
+def _unreadable(directory: Path, name: str, error: OSError) -> StoreError:
+    detail = f"cannot be read: {error.strerror}"
+    return _of(Damage(name, "unreadable", detail), unreadable(directory / name, error))
+
+
+def _of(damage: Damage, error: StoreError) -> StoreError:
+    error.damaged = (damage,)
+    return error
 
 
 def _misplaced(message: str) -> LayoutError:

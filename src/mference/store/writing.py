@@ -1,16 +1,33 @@
-"""Writing small files so that a crash leaves either the old bytes or the new ones."""
+"""Writing so that a crash leaves either the old bytes or the new ones, and no stray files."""
 
+import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Create or replace a file's contents and force them to the disk. Raises `OSError`."""
-    with path.open("wb") as file:
+    """Create or replace a file and force its bytes to the disk; a symlink there is replaced.
+
+    Raises `OSError`.
+    """
+    with new_file(path) as file:
         file.write(data)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A new file to write, whose bytes are on the disk when the context ends; an old one goes.
+
+    Raises `OSError`.
+    """
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        yield file
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -18,15 +35,30 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     A failure leaves the old file and no other. Raises `OSError`.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = temporary_of(path)
     try:
         write_durably(temporary, data)
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
     sync_directory(path.parent)
+
+
+def temporary_of(path: Path) -> Path:
+    """The file by which `write_atomically` replaces `path`; a process that is killed leaves it."""
+    return path.with_name(path.name + ".tmp")
+
+
+def sync_file(descriptor: int) -> None:
+    """Force an open file's bytes to the disk, past its own cache. Raises `OSError`."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)  # on macOS, where fsync stops at the disk's cache
+    if full is not None:
+        with suppress(OSError):  # network file systems know no such thing
+            fcntl.fcntl(descriptor, full)
+            return
+    os.fsync(descriptor)
 
 
 def sync_directory(path: Path) -> None:

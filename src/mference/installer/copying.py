@@ -1,0 +1,263 @@
+"""Copying the ranges of an install over several connections, and hashing each file once whole.
+
+Each connection is a thread that carries out one range after another; one more thread hashes the
+files that have become complete, while the system still holds their bytes. The calling thread
+records what is done: it alone writes the journal, reports progress, and can be interrupted.
+"""
+
+import errno
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+
+from mference.errors import CheckpointError, HttpError, NoSpace
+from mference.installer.http_rules import is_retryable
+from mference.installer.journal import CompletedRange, Journal, write_journal
+from mference.installer.plan import Range, RangePlan
+from mference.installer.run import Progress, Run
+from mference.installer.source import Interrupted
+from mference.installer.space import free_space
+from mference.installer.transfer import copy_range
+from mference.store.directory import sha256_file
+from mference.store.manifest import FileRecord
+
+_REPORT_INTERVAL_S = 0.1
+_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class _Copied:
+    range: Range
+    digest: str
+
+
+@dataclass(frozen=True)
+class _Hashed:
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What ended a thread; `range` is what it was copying, if it was."""
+
+    error: BaseException
+    range: Range | None = None
+
+
+def copy_ranges(
+    run: Run, plan: RangePlan, journal: Journal
+) -> tuple[Journal, dict[str, FileRecord]]:
+    """Copy every range that the journal lacks; the full journal, and each output's size and hash.
+
+    A connection that fails in a way that may pass gives its range to the others; only when none
+    is left does the install fail. Whatever ends the copy, the ranges that are on the disk by then
+    are recorded. Raises the `InstallError` branch, `OSError`, and `KeyboardInterrupt`.
+    """
+    copying = _Copying(run, plan, journal)
+    try:
+        copying.start()
+        copying.finish()
+    except BaseException:
+        copying.abandon()
+        raise
+    copying.stop()
+    return copying.journal, {
+        path: FileRecord(size, copying.hashes[path]) for path, size in plan.outputs.items()
+    }
+
+
+def in_store_order(plan: RangePlan, ranges: Iterable[Range]) -> list[Range]:
+    """Ranges in the order of the first byte that they fill, so that one file after another ends."""
+    rank = {path: i for i, path in enumerate(plan.outputs)}
+    return sorted(ranges, key=lambda r: min((rank[p.path], p.destination_offset) for p in r.parts))
+
+
+class _Copying:
+    """The threads of one copy and what they have done."""
+
+    def __init__(self, run: Run, plan: RangePlan, journal: Journal) -> None:
+        self.journal = journal
+        self.hashes: dict[str, str] = {}
+        self._run, self._plan = run, plan
+        copied = {done.id for done in journal.completed}
+        self._left = {r.id: r for r in plan.ranges if r.id not in copied}
+        self._sizes = {r.shard: self._shard_size(r.shard) for r in self._left.values()}
+        self._unfilled = Counter(
+            path for r in self._left.values() for path in {part.path for part in r.parts}
+        )
+        self._missing = sum(r.output_size for r in self._left.values())
+        self._before = sum(r.size for r in plan.ranges) - sum(r.size for r in self._left.values())
+        self._ranges: SimpleQueue[Range | None] = SimpleQueue()
+        self._files: SimpleQueue[str | None] = SimpleQueue()
+        self._events: SimpleQueue[_Copied | _Hashed | _Failed] = SimpleQueue()
+        self._stopped = Event()
+        count = min(run.limits.connections, len(self._left))
+        self._copied_bytes = [0] * count
+        self._hashed_bytes = 0
+        self._connections = count
+        self._written = journal
+        self._copy_ended = False
+        self._threads = [
+            *(Thread(target=self._serve, args=(i,), daemon=True) for i in range(count)),
+            Thread(target=self._hash, daemon=True),
+        ]
+
+    def start(self) -> None:
+        for r in in_store_order(self._plan, self._left.values()):
+            self._ranges.put(r)
+        for path in self._plan.outputs:
+            if not self._unfilled[path]:
+                self._files.put(path)
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self) -> None:
+        """Record results until there are no more to come."""
+        while self._left or len(self.hashes) < len(self._plan.outputs):
+            copied = []
+            for event in self._next_events():
+                match event:
+                    case _Copied():
+                        copied.append(event)
+                    case _Hashed():
+                        self.hashes[event.path] = event.sha256
+                    case _Failed():
+                        self._record(copied)
+                        copied = []
+                        self._give_up_or_go_on(event)
+            self._record(copied)
+            if copied:
+                self._check_room()
+            self._report()
+
+    def stop(self) -> None:
+        """End the threads; one that hangs in a connection is left to its time-out."""
+        self._stopped.set()
+        for _ in self._threads:
+            self._ranges.put(None)
+        self._files.put(None)
+        deadline = time.monotonic() + _PATIENCE_S
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def abandon(self) -> None:
+        """End the threads now, and record what they had done."""
+        self._stopped.set()
+        self._run.source.interrupt()
+        self.stop()
+        copied = [event for event in self._drained() if isinstance(event, _Copied)]
+        with suppress(OSError):
+            self._record(copied)
+
+    def _shard_size(self, shard: str) -> int:
+        size = self._run.source.size(shard, ranged=True)
+        if size is None:
+            raise CheckpointError(f"{shard} disappeared from the source", "missing_file")
+        return size
+
+    def _serve(self, connection: int) -> None:
+        def advance(count: int) -> None:
+            if self._stopped.is_set():
+                raise Interrupted
+            self._copied_bytes[connection] += count
+
+        while (r := self._ranges.get()) is not None and not self._stopped.is_set():
+            before = self._copied_bytes[connection]
+            try:
+                digest = copy_range(
+                    self._run.source,
+                    r,
+                    self._sizes[r.shard],
+                    self._run.paths.partial,
+                    scratch=self._run.limits.scratch,
+                    progress=advance,
+                )
+            except BaseException as exc:
+                self._copied_bytes[connection] = before
+                self._events.put(_Failed(exc, r))
+                return
+            self._events.put(_Copied(r, digest))
+
+    def _hash(self) -> None:
+        def advance(count: int) -> None:
+            if self._stopped.is_set():
+                raise Interrupted
+            self._hashed_bytes += count
+
+        while (path := self._files.get()) is not None:
+            try:
+                found = sha256_file(self._run.paths.partial / path, progress=advance)
+            except BaseException as exc:
+                self._events.put(_Failed(exc))
+                return
+            self._events.put(_Hashed(path, found))
+
+    def _next_events(self) -> Iterator["_Copied | _Hashed | _Failed"]:
+        with suppress(Empty):
+            yield self._events.get(timeout=_REPORT_INTERVAL_S)
+        yield from self._drained()
+
+    def _drained(self) -> Iterator["_Copied | _Hashed | _Failed"]:
+        with suppress(Empty):
+            while True:
+                yield self._events.get_nowait()
+
+    def _give_up_or_go_on(self, failure: _Failed) -> None:
+        error = failure.error
+        self._connections -= failure.range is not None
+        if failure.range is None or not self._connections or not _may_pass(error):
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise self._no_space(free_space(self._run.paths.partial)) from error
+            raise error
+        self._ranges.put(failure.range)
+
+    def _record(self, copied: list[_Copied]) -> None:
+        self.journal = self.journal.with_ranges(
+            CompletedRange(e.range.id, e.digest, e.range.size, e.range.output_size) for e in copied
+        )
+        if self.journal != self._written:
+            write_journal(self._run.paths.checkpoint, self.journal)
+            self._written = self.journal
+        for event in copied:
+            del self._left[event.range.id]
+            self._missing -= event.range.output_size
+            for path in {part.path for part in event.range.parts}:
+                self._unfilled[path] -= 1
+                if not self._unfilled[path]:
+                    self._files.put(path)
+
+    def _check_room(self) -> None:
+        """Stop before a disk that others fill too is quite full."""
+        free = free_space(self._run.paths.partial)
+        in_flight = len(self._copied_bytes) * max(r.output_size for r in self._plan.ranges)
+        if free < self._missing - in_flight:
+            raise self._no_space(free)
+
+    def _no_space(self, free: int) -> NoSpace:
+        missing = self._missing - free
+        amount = f"free at least {missing} more" if missing > 0 else "free some space"
+        return NoSpace(
+            f"No space left on device for {self._run.paths.partial}: the rest of the install needs "
+            f"{self._missing} bytes, {free} are free; {amount}, then continue"
+        )
+
+    def _report(self) -> None:
+        if not self._copy_ended:
+            self._copy_ended = not self._left
+            self._run.report(
+                Progress("copy", self._before + sum(self._copied_bytes), self._plan.source_bytes)
+            )
+        if self._copy_ended:
+            total = sum(self._plan.outputs.values())
+            done = total if len(self.hashes) == len(self._plan.outputs) else self._hashed_bytes
+            self._run.report(Progress("verify", done, total))
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, HttpError) and is_retryable(error)
