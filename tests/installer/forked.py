@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,12 +115,6 @@ def installers(library: Path) -> Iterator[Installers]:
         process.close()
 
 
-def limits(chunk: int, connections: int) -> Limits:
-    if "connections" not in {f.name for f in fields(Limits)}:
-        return Limits(chunk=chunk)
-    return Limits(chunk=chunk, connections=connections)
-
-
 def main() -> None:
     """Read orders, a line each, and answer each with a line."""
     logging.disable()
@@ -186,7 +180,7 @@ def run_of(order: Order) -> Run:
         resume=order.resume,
         allow_unpinned=True,
         report=interrupt,
-        limits=limits(order.chunk, order.connections),
+        limits=Limits(chunk=order.chunk, connections=order.connections),
     )
 
 

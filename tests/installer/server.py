@@ -96,21 +96,22 @@ class Armed:
 
 @dataclass
 class Unrest:
-    """Passing faults at random: of all requests about `share`, and of one never more than two.
+    """Passing faults at random: of all requests about `share`, of one range never more than two.
 
-    They depend on the seed and on what is asked for, not on the order of requests.
+    They depend on the seed and on what is asked for, not on the order of requests. What is asked
+    for after a body broke off is the rest of the same range: it has the same end.
     """
 
     seed: int
     share: float
     stall: bool = True
-    seen: Counter[Asked] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, asked: Asked) -> Fault | None:
-        self.seen[asked] += 1
-        turn = self.seen[asked]
-        text = f"{self.seed} {turn} {asked.method} {asked.name} {asked.first}"
-        chance = random.Random(zlib.crc32(text.encode()))
+        place = f"{asked.method} {asked.name} {asked.end}"
+        self.seen[place] += 1
+        turn = self.seen[place]
+        chance = random.Random(zlib.crc32(f"{self.seed} {turn} {place}".encode()))
         if turn > 2 or chance.random() >= self.share:
             return None
         return chance.choice(
@@ -224,6 +225,7 @@ class Handler(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True
     state: RangeServer
     context: ssl.SSLContext | None
+    spoiled = False
 
     def setup(self) -> None:
         if self.context:
@@ -282,7 +284,9 @@ class Handler(socketserver.StreamRequestHandler):
             with file.open("rb") as opened:
                 opened.seek(first)
                 body = opened.read(end - first)
-        good = fault.harmless and not refused and match is not None
+        # Nobody can read an answer after bytes that belong to none.
+        good = fault.harmless and not refused and match is not None and not self.spoiled
+        self.spoiled |= bool(fault.extra)
         if good:
             # Before the last byte is out: whoever has it may look here at once.
             server.delivered.append(asked)
@@ -324,6 +328,8 @@ class Handler(socketserver.StreamRequestHandler):
     def finish(self) -> None:
         with suppress(OSError):
             super().finish()
+        if self.context:
+            self.request.close()
 
 
 def is_in_tensors(file: Path, first: int) -> bool:
