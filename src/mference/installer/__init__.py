@@ -100,9 +100,9 @@ def install(
 ) -> InstallReport | InstallPlan:
     """Install a checkpoint into a `.gturbo` directory.
 
-    `source` is a folder or an http(s) address; a folder may be a repository in the hub's cache, such
-    as `~/.cache/huggingface/hub/models--OWNER--NAME`. None stands for the entry's own source: the
-    checkpoint in the package for `demo`, else its repository on the Hugging Face hub, or on the
+    `source` is a folder or an http(s) address; a folder may be a repository in the hub's cache,
+    such as `~/.cache/huggingface/hub/models--OWNER--NAME`. None stands for the entry's own source:
+    the checkpoint in the package for `demo`, else its repository on the Hugging Face hub, or on the
     mirror that `base_url` or `HF_ENDPOINT` names. `output` is the directory to create, by default
     `default_output`. `overwrite` replaces an existing install at the end, in one step; a directory
     that holds something else is refused.
