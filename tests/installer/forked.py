@@ -27,8 +27,8 @@ from mference.store import verify_install
 from tests.installer.server import http_source
 
 ROOT = Path(__file__).parents[2]
-MODES = ("count", "before", "after", "torn", "power", "fail once", "fail from here")
-Mode = Literal["count", "before", "after", "torn", "power", "fail once", "fail from here"]
+MODES = ("count", "before", "torn", "power", "fail once", "fail from here")
+Mode = Literal["count", "before", "torn", "power", "fail once", "fail from here"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Order:
 
     It installs from `source`, a folder or an address, unless the action is another one. It is
     interrupted once `pause_at` source bytes were copied, killed after `kill_after` seconds, and
-    meets `mode` at step `step`: death before, after or in the middle of it, a power cut after it,
-    or a failure with the number `error`, of steps that need room only if `growing`.
+    meets `mode` at step `step`: death before it, death after it (in the middle of a write), a
+    power cut, or a failure with the number `error`, of steps that need room only if `growing`.
     """
 
     output: str
@@ -61,9 +61,11 @@ class Order:
 class Outcome:
     """What became of a child: killed, or ended with an error's class and text, or well.
 
-    `steps` are those it made, if they were counted; `reused` bytes it need not copy.
+    `process` is its number, `steps` are those it made, if they were counted, and `reused` the
+    bytes that it need not copy.
     """
 
+    process: int
     killed: bool
     error: str | None = None
     message: str = ""
@@ -197,7 +199,11 @@ def watch(child: int, reading: int, kill_after: float | None) -> dict[str, Any]:
             break
         said += data
     _, status = os.waitpid(child, 0)
-    return {"killed": os.WIFSIGNALED(status), **(json.loads(said) if said else {})}
+    return {
+        "process": child,
+        "killed": os.WIFSIGNALED(status),
+        **(json.loads(said) if said else {}),
+    }
 
 
 if __name__ == "__main__":

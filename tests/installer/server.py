@@ -3,6 +3,7 @@
 Each request may meet a `Fault`; what was asked, and which ranges were answered in full, is kept.
 """
 
+import os
 import random
 import re
 import socket
@@ -60,7 +61,8 @@ class Fault:
 class Asked:
     """One request: [first, end) of a file, all of it if no range was asked for.
 
-    `tensors` says that it asks for tensors of a shard, not for its header.
+    `tensors` says that it asks for tensors of a shard, not for its header; `process` is the
+    client's number, since what a killed one asked for may be read after its end.
     """
 
     method: str
@@ -68,7 +70,7 @@ class Asked:
     first: int
     end: int
     tensors: bool
-    headers: Mapping[str, str] = field(compare=False)
+    process: str | None
 
 
 When = Callable[[Asked], bool]
@@ -204,6 +206,7 @@ def http_source(
         trust_env=False,
         timeout=timeout,
         verify=context,
+        headers={"X-Process": str(os.getpid())},
         limits=httpx.Limits(max_connections=connections),
     )
     policy = RetryPolicy(attempts=attempts, base_ns=0)
@@ -251,7 +254,7 @@ class Handler(socketserver.StreamRequestHandler):
         match = re.fullmatch(r"bytes=(\d+)-(\d+)", headers.get("range", ""))
         first, end = (int(match[1]), int(match[2]) + 1) if match else (0, size)
         in_tensors = method == "GET" and is_in_tensors(file, first)
-        asked = Asked(method, name, first, end, in_tensors, headers)
+        asked = Asked(method, name, first, end, in_tensors, headers.get("x-process"))
         with server.lock:
             server.requests.append((method, name))
             server.asked.append(asked)

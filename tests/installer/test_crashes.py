@@ -5,8 +5,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -23,18 +21,6 @@ from tests.installer.toys import write_source
 
 LARGE = 16384
 DISKS = [("fail from here", errno.ENOSPC), ("fail once", errno.EIO)]
-
-
-@pytest.fixture(scope="session")
-def transitions(tmp_path_factory) -> Path:
-    """The library that kills and fails at a step; see transitions.c."""
-    compiler = shutil.which("cc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("needs a C compiler and LD_PRELOAD")
-    library = tmp_path_factory.mktemp("transitions") / "transitions.so"
-    source = Path(__file__).with_name("transitions.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    return library
 
 
 @dataclass
@@ -93,7 +79,8 @@ class Bench:
             assert second.reused >= sum(done["destinationBytes"] for done in recorded)
             if "://" in order.source:
                 left = self.planned[order.chunk] - len(recorded) if before != self.quiet else 0
-                assert sum(asked.tensors for asked in self.server.asked) == left
+                mine = [a for a in self.server.asked if a.process == str(second.process)]
+                assert sum(asked.tensors for asked in mine) == left
         assert contents(paths.final) == self.quiet
         assert sorted(p.name for p in place.iterdir()) == ["x.gturbo", "x.gturbo.install.lock"]
         shutil.rmtree(place)
@@ -173,20 +160,17 @@ def test_an_install_is_completed_after_each_of_two_hundred_kills(bench: Bench, c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("connections", [1, 4])
-@pytest.mark.parametrize("mode", ["before", "after", "torn", "power"])
+@pytest.mark.parametrize(("connections", "overwrite"), [(4, False), (1, True)])
+@pytest.mark.parametrize("mode", ["before", "torn", "power"])
 def test_a_download_of_many_ranges_is_completed_after_any_step(bench, mode, connections, overwrite):
     sweep(bench, bench.order(remote=True, connections=connections, overwrite=overwrite), mode)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize(("mode", "error"), DISKS)
-def test_a_download_of_many_ranges_survives_a_disk_that_fails(bench, mode, error, overwrite):
+def test_a_download_of_many_ranges_survives_a_disk_that_fails(bench, mode: Mode, error: int):
     growing = error == errno.ENOSPC
-    order = bench.order(remote=True, error=error, growing=growing, overwrite=overwrite)
-    sweep(bench, order, mode)
+    sweep(bench, bench.order(remote=True, error=error, growing=growing), mode)
 
 
 def at_random_instants(bench: Bench, *, count: int, connections: int) -> None:

@@ -17,7 +17,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { COUNT, BEFORE, AFTER, TORN, POWER, ONCE, EVER };
+enum { COUNT, BEFORE, TORN, POWER, ONCE, EVER };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static char root[PATH_MAX];
@@ -39,8 +39,8 @@ static int written;
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 /* Counts from now on what happens below `directory`; at the `n`-th step does what `what` says:
-   0 nothing; 1 and 2 die before and after it; 3 die in the middle of a write; 4 die after it and lose what was not
-   forced to the disk; 5 fail this call with `number`; 6 fail it and all later ones. With `growing`, steps are only
+   0 nothing; 1 die before it; 2 die after it, or in the middle of a write; 3 die after it and lose what was not
+   forced to the disk; 4 fail this call with `number`; 5 fail it and all later ones. With `growing`, steps are only
    those that need room. Steps are written to `fd`, a line each. */
 void arm(const char* directory, int what, long n, int number, int growing, int fd) {
   root_size = (size_t)snprintf(root, sizeof root, "%s", directory);
@@ -98,7 +98,7 @@ static int step(const char* call, const char* path, int grows, int* now) {
   if (n != target) return 0;
   if (mode == ONCE) return errno = error, 1;
   if (mode == BEFORE) die();
-  *now = mode == AFTER || mode == TORN || mode == POWER;
+  *now = mode == TORN || mode == POWER;
   return 0;
 }
 
