@@ -20,8 +20,7 @@ from mference.installer.installer import carry_out, look_ahead
 from mference.installer.listing import Listed, list_installs
 from mference.installer.paths import default_output, planned_paths, prepared_paths
 from mference.installer.removal import Removal, remove_install
-from mference.installer.repair import RepairReport, read_repairable
-from mference.installer.repair import repair as carry_out_repair
+from mference.installer.repairing import RepairReport, carry_out_repair, read_repairable
 from mference.installer.run import (
     DEFAULT_CONNECTIONS,
     InstallPlan,
