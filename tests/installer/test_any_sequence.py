@@ -149,11 +149,21 @@ class Sequence(RuleBasedStateMachine):
         self.had: dict[str, bytes] | None = None
         self.spoilt = False
 
-    @initialize(old=st.booleans())
-    def begin(self, old: bool) -> None:
+    @initialize(
+        old=st.booleans(),
+        pause_at=st.one_of(st.none(), st.integers(5_000, 40_000)),
+        flip=st.one_of(st.none(), SHARE),
+    )
+    def begin(self, old: bool, pause_at: int | None, flip: float | None) -> None:
+        """Start with an old install or none, and with an interrupted new one, spoilt, or none."""
         if old:
             shutil.copytree(self.world.old, self.paths.final)
             self.had = self.world.previous
+        if pause_at:
+            order = self.order(overwrite=True, pause_at=pause_at)
+            assert self.command(order).error == "KeyboardInterrupt"
+            if flip:
+                spoil(self.paths.partial / "packed_experts" / "layer_00.bin", flip, "flip")
 
     @rule(
         resume=st.booleans(),
@@ -163,13 +173,9 @@ class Sequence(RuleBasedStateMachine):
         weather=WEATHER,
     )
     def install(self, resume, overwrite, connections, trouble, weather) -> None:
-        outcome = self.command(
-            Order(
-                str(self.paths.final), self.world.server.base, chunk=CHUNK, resume=resume,
-                overwrite=overwrite, connections=connections, **{"mode": "count", **trouble},
-            ),
-            weather,
-        )  # fmt: skip
+        how = {"resume": resume, "overwrite": overwrite, "connections": connections, **trouble}
+        order = self.order(**how)
+        outcome = self.command(order, weather)
         allowed = set(STATE) | {"InstallError"}
         allowed |= {"KeyboardInterrupt"} if "pause_at" in trouble else set()
         allowed |= set(DISK) if "error" in trouble else set()
@@ -183,10 +189,7 @@ class Sequence(RuleBasedStateMachine):
     @rule()
     def go_on(self) -> None:
         """What the user does next: one command, or two if saved state was spoilt."""
-        order = Order(
-            str(self.paths.final), self.world.server.base, chunk=CHUNK, mode="count",
-            resume=self.saved, overwrite=self.paths.final.exists(),
-        )  # fmt: skip
+        order = self.order(resume=self.saved, overwrite=self.paths.final.exists())
         outcome = self.command(order)
         if self.spoilt and outcome.error in ("StateCorrupt", "StateIncompatible", "StateMissing"):
             if self.saved:
@@ -211,7 +214,9 @@ class Sequence(RuleBasedStateMachine):
                 assert verify_install(copy).unexpected == ()
 
     # What is drawn never depends on what is there: threads make that differ from run to run.
-    @rule(file=SHARE, byte=SHARE, how=st.sampled_from(["flip", "truncate", "delete", "add"]))
+    @rule(
+        file=SHARE, byte=SHARE, how=st.sampled_from(["flip", "flip", "truncate", "delete", "add"])
+    )
     def damage(self, file: float, byte: float, how: str) -> None:
         files = sorted(p for p in self.paths.partial.rglob("*") if p.is_file())
         if how == "add" and self.paths.partial.exists():
@@ -240,6 +245,10 @@ class Sequence(RuleBasedStateMachine):
     def saved(self) -> bool:
         """Whether there is saved state, as far as a user can see."""
         return self.paths.checkpoint.exists() or self.paths.partial.exists()
+
+    def order(self, **how: object) -> Order:
+        place, source = str(self.paths.final), self.world.server.base
+        return Order(place, source, chunk=CHUNK, **{"mode": "count", **how})
 
     def others(self) -> set[str]:
         return {p.name for p in self.place.iterdir()} - {"x.gturbo"}
