@@ -30,6 +30,7 @@ from mference.installer.plan import Range, RangeDigest, RangePlan
 from mference.installer.preparation import prepare
 from mference.installer.run import Run
 from mference.store import verify_install
+from mference.store.directory import WEIGHTS
 from tests.installer.contents import contents
 from tests.installer.forked import Installers, Order, Outcome, installers
 from tests.installer.server import Fault, RangeServer, Unrest, serve
@@ -163,7 +164,7 @@ class Sequence(RuleBasedStateMachine):
             order = self.order(overwrite=True, pause_at=pause_at)
             assert self.command(order).error == "KeyboardInterrupt"
             if flip:
-                spoil(self.paths.partial / "packed_experts" / "layer_00.bin", flip, "flip")
+                self.spoil_partial(self.paths.partial / "packed_experts/layer_00.bin", flip, "flip")
 
     @rule(
         resume=st.booleans(),
@@ -222,7 +223,7 @@ class Sequence(RuleBasedStateMachine):
         if how == "add" and self.paths.partial.exists():
             (self.paths.partial / "stranger").write_text("from elsewhere")
         elif files:
-            spoil(files[int(file * len(files))], byte, how)
+            self.spoil_partial(files[int(file * len(files))], byte, how)
 
     @rule(byte=SHARE, how=st.sampled_from(["flip", "truncate", "delete"]))
     def damage_the_journal(self, byte: float, how: str) -> None:
@@ -249,6 +250,18 @@ class Sequence(RuleBasedStateMachine):
     def order(self, **how: object) -> Order:
         place, source = str(self.paths.final), self.world.server.base
         return Order(place, source, chunk=CHUNK, **{"mode": "count", **how})
+
+    def spoil_partial(self, path: Path, share: float, how: str) -> None:
+        """Spoil a file, but flip no padding of an output: no digest covers it."""
+        name, at = path.relative_to(self.paths.partial).as_posix(), int(share * path.stat().st_size)
+        parts = [p for r in self.world.plan.ranges for p in r.parts if p.path == name]
+        if (
+            how != "flip"
+            or name not in self.world.plan.outputs
+            or (name == WEIGHTS and at < len(self.world.index))
+            or any(p.destination_offset <= at < p.destination_end for p in parts)
+        ):
+            spoil(path, share, how)
 
     def others(self) -> set[str]:
         return {p.name for p in self.place.iterdir()} - {"x.gturbo"}
@@ -292,7 +305,7 @@ class Sequence(RuleBasedStateMachine):
             return []
         if {name: len(data) for name, data in files.items()} != dict(self.world.plan.outputs):
             return []
-        if not files["model_weights.bin"].startswith(self.world.index):
+        if not files[WEIGHTS].startswith(self.world.index):
             return []
         return [
             r
