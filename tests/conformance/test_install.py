@@ -220,7 +220,7 @@ def test_write_order(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         copying, "copy_range", spy(copying.copy_range, lambda *_: "model_weights.bin")
     )
-    for name in ("write_durably", "write_atomically"):
+    for name in ("write_chunks", "write_durably", "write_atomically"):
         monkeypatch.setattr(installer, name, spy(getattr(writing, name), relative))
     monkeypatch.setattr(sidecars, "write_durably", spy(writing.write_durably, relative))
     monkeypatch.setattr(

@@ -13,7 +13,7 @@ from mference.families import ENTRIES
 from mference.installer import FolderSource, Limits, discard_partial
 from mference.installer.lock import InstallLock
 from mference.installer.paths import RepairPaths, prepared_paths
-from mference.installer.repair import repair
+from mference.installer.repairing import carry_out_repair
 from mference.installer.run import Run
 from mference.installer.source import DEMO_CHECKPOINT, Sink
 from mference.store import verify_install
@@ -107,7 +107,7 @@ def demo_run(source: FolderSource, install: Path) -> Run:
 def test_only_the_bytes_of_the_damaged_file_are_fetched(damaged, demo_install):
     flip(damaged / LAYER)
     source = Reads()
-    assert repair(demo_run(source, damaged)).repaired == (LAYER,)
+    assert carry_out_repair(demo_run(source, damaged)).repaired == (LAYER,)
     assert 0 < source.bytes <= (damaged / LAYER).stat().st_size
     assert contents(damaged) == contents(demo_install)
 
@@ -118,12 +118,12 @@ def test_an_interrupted_repair_goes_on_where_it_stopped(damaged, demo_install):
     source = Reads()
     source.stop_after = 12 * HEADERS
     with pytest.raises(KeyboardInterrupt):
-        repair(demo_run(source, damaged))
+        carry_out_repair(demo_run(source, damaged))
     copied = source.bytes
     with pytest.raises(errors.IntegrityError):
         verify_install(damaged)
     source.stop_after, source.bytes = None, 0
-    assert repair(demo_run(source, damaged)).repaired == (LAYER, OTHER)
+    assert carry_out_repair(demo_run(source, damaged)).repaired == (LAYER, OTHER)
     assert source.bytes + copied < (damaged / LAYER).stat().st_size * 2 + 4 * HEADERS
     assert contents(damaged) == contents(demo_install)
     assert left_of(damaged) == ["x.gturbo", "x.gturbo.install.lock"]
@@ -134,7 +134,7 @@ def test_files_that_were_made_but_not_moved_are_not_fetched_again(damaged, demo_
     made.parent.mkdir(parents=True)
     (damaged / LAYER).rename(made)
     source = Reads()
-    assert repair(demo_run(source, damaged)).repaired == (LAYER,)
+    assert carry_out_repair(demo_run(source, damaged)).repaired == (LAYER,)
     assert source.bytes == 0
     assert contents(damaged) == contents(demo_install)
 
@@ -144,7 +144,7 @@ def test_what_an_interrupted_repair_left_can_be_discarded(damaged):
     source = Reads()
     source.stop_after = 0
     with pytest.raises(KeyboardInterrupt):
-        repair(demo_run(source, damaged))
+        carry_out_repair(demo_run(source, damaged))
     assert (damaged.parent / "x.gturbo.repair.json").exists()
     discard_partial(damaged)
     assert left_of(damaged) == ["x.gturbo", "x.gturbo.install.lock"]

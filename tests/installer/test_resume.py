@@ -106,7 +106,8 @@ def test_a_process_stopped_in_mid_copy_is_continued_by_resume(kind, demo_install
             assert said.startswith(f"mference: {word}\n")
             assert "the same command and --resume" in said
         kept = json.loads((tmp_path / "x.gturbo.resume.json").read_text())["completedRanges"]
-        assert len(kept) == 2
+        # The third range was asked for while the second was being recorded.
+        assert len(kept) in ((1, 2) if kind == signal.SIGKILL else (2,))
         hub.requests.clear()
 
         refused = mference(*command, cwd=tmp_path, **hub.environment)
@@ -119,8 +120,10 @@ def test_a_process_stopped_in_mid_copy_is_continued_by_resume(kind, demo_install
     assert json.loads(done.stdout)["reused"] > 0
     assert contents(tmp_path / "x.gturbo") == contents(demo_install)
     shards = [name for name in hub.payload() if name.endswith(".safetensors")]
-    headers = 2 * [f"model-0000{i}-of-00004.safetensors" for i in range(1, 5)]
-    assert sorted(shards) == sorted(headers + headers[2:4])
+    names = [f"model-0000{i}-of-00004.safetensors" for i in range(1, 5)]
+    copied = {done["id"] for done in kept}
+    left = [name for i, name in enumerate(names) if f"range-{i:08d}" not in copied]
+    assert sorted(shards) == sorted(2 * names + left)
     assert sorted(p.name for p in tmp_path.glob("x.gturbo*")) == [
         "x.gturbo",
         "x.gturbo.install.lock",

@@ -20,8 +20,7 @@ from mference.installer.installer import carry_out, look_ahead
 from mference.installer.listing import Listed, list_installs
 from mference.installer.paths import default_output, planned_paths, prepared_paths
 from mference.installer.removal import Removal, remove_install
-from mference.installer.repair import RepairReport, read_repairable
-from mference.installer.repair import repair as carry_out_repair
+from mference.installer.repairing import RepairReport, carry_out_repair, read_repairable
 from mference.installer.run import (
     DEFAULT_CONNECTIONS,
     InstallPlan,
@@ -100,9 +99,9 @@ def install(
 ) -> InstallReport | InstallPlan:
     """Install a checkpoint into a `.gturbo` directory.
 
-    `source` is a folder or an http(s) address; the folder may be a repository in the hub's cache,
-    such as `~/.cache/huggingface/hub/models--OWNER--NAME`. None stands for the entry's own source: the
-    checkpoint in the package for `demo`, else its repository on the Hugging Face hub, or on the
+    `source` is a folder or an http(s) address; a folder may be a repository in the hub's cache,
+    such as `~/.cache/huggingface/hub/models--OWNER--NAME`. None stands for the entry's own source:
+    the checkpoint in the package for `demo`, else its repository on the Hugging Face hub, or on the
     mirror that `base_url` or `HF_ENDPOINT` names. `output` is the directory to create, by default
     `default_output`. `overwrite` replaces an existing install at the end, in one step; a directory
     that holds something else is refused.
@@ -185,8 +184,8 @@ def open_source(
 ) -> Source:
     """The source that `install` reads for these arguments.
 
-    Raises `InstallError` if there is none or two, `SourceMismatch` if the folder does not exist or is
-    a repository in the hub's cache without the pinned revision.
+    Raises `InstallError` if there is none or two, `SourceMismatch` if the folder does not exist or
+    is a repository in the hub's cache without the pinned revision.
     """
     if source is None:
         if entry.embedded and base_url is None:

@@ -1,8 +1,10 @@
 """Copying the ranges of an install over several connections, and hashing each file once whole.
 
-Each connection is a thread that carries out one range after another; one more thread hashes the
-files that have become complete, while the system still holds their bytes. The calling thread
-records what is done: it alone writes the journal, reports progress, and can be interrupted.
+Each connection is a thread that carries out one range after another. One more thread forces what
+they wrote to the disk, all that has come together while it did so the last time, so that none of
+them waits for the disk; another hashes the files that have become whole, while the system still
+holds their bytes. The calling thread records what is done: it alone writes the journal, reports
+progress, and can be interrupted.
 """
 
 import errno
@@ -24,6 +26,7 @@ from mference.installer.space import free_space
 from mference.installer.transfer import copy_range
 from mference.store.directory import sha256_file
 from mference.store.manifest import FileRecord
+from mference.store.writing import sync_file
 
 _REPORT_INTERVAL_S = 0.1
 _PATIENCE_S = 5.0
@@ -33,6 +36,11 @@ _PATIENCE_S = 5.0
 class _Copied:
     range: Range
     digest: str
+
+
+@dataclass(frozen=True)
+class _Synced:
+    ranges: list[_Copied]
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,9 @@ class _Failed:
 
     error: BaseException
     range: Range | None = None
+
+
+_Event = _Copied | _Synced | _Hashed | _Failed
 
 
 def copy_ranges(
@@ -94,7 +105,8 @@ class _Copying:
         self._before = sum(r.size for r in plan.ranges) - sum(r.size for r in self._left.values())
         self._ranges: SimpleQueue[Range | None] = SimpleQueue()
         self._files: SimpleQueue[str | None] = SimpleQueue()
-        self._events: SimpleQueue[_Copied | _Hashed | _Failed] = SimpleQueue()
+        self._unsynced: SimpleQueue[_Copied | None] = SimpleQueue()
+        self._events: SimpleQueue[_Event] = SimpleQueue()
         self._stopped = Event()
         count = min(run.limits.connections, len(self._left))
         self._copied_bytes = [0] * count
@@ -104,6 +116,7 @@ class _Copying:
         self._copy_ended = False
         self._threads = [
             *(Thread(target=self._serve, args=(i,), daemon=True) for i in range(count)),
+            Thread(target=self._sync, daemon=True),
             Thread(target=self._hash, daemon=True),
         ]
 
@@ -119,20 +132,17 @@ class _Copying:
     def finish(self) -> None:
         """Record results until there are no more to come."""
         while self._left or len(self.hashes) < len(self._plan.outputs):
-            copied = []
             for event in self._next_events():
                 match event:
                     case _Copied():
-                        copied.append(event)
+                        self._fill(event.range)
+                    case _Synced():
+                        self._record(event.ranges)
+                        self._check_room()
                     case _Hashed():
                         self.hashes[event.path] = event.sha256
                     case _Failed():
-                        self._record(copied)
-                        copied = []
                         self._give_up_or_go_on(event)
-            self._record(copied)
-            if copied:
-                self._check_room()
             self._report()
 
     def stop(self) -> None:
@@ -140,6 +150,7 @@ class _Copying:
         self._stopped.set()
         for _ in self._threads:
             self._ranges.put(None)
+        self._unsynced.put(None)
         self._files.put(None)
         deadline = time.monotonic() + _PATIENCE_S
         for thread in self._threads:
@@ -151,9 +162,9 @@ class _Copying:
         self._stopped.set()
         self._run.source.interrupt()
         self.stop()
-        copied = [event for event in self._drained() if isinstance(event, _Copied)]
+        synced = [event.ranges for event in self._drained() if isinstance(event, _Synced)]
         with suppress(OSError):
-            self._record(copied)
+            self._record([copied for ranges in synced for copied in ranges])
 
     def _shard_size(self, shard: str) -> int:
         size = self._run.source.size(shard, ranged=True)
@@ -182,7 +193,28 @@ class _Copying:
                 self._copied_bytes[connection] = before
                 self._events.put(_Failed(exc, r))
                 return
-            self._events.put(_Copied(r, digest))
+            copied = _Copied(r, digest)
+            self._events.put(copied)
+            self._unsynced.put(copied)
+
+    def _sync(self) -> None:
+        while (first := self._unsynced.get()) is not None:
+            ranges, ended = [first], False
+            with suppress(Empty):
+                while not ended:
+                    copied = self._unsynced.get_nowait()
+                    ended = copied is None
+                    ranges += [copied] if copied else []
+            try:
+                for path in {part.path for copied in ranges for part in copied.range.parts}:
+                    with (self._run.paths.partial / path).open("rb") as file:
+                        sync_file(file.fileno())
+            except BaseException as exc:
+                self._events.put(_Failed(exc))
+                return
+            self._events.put(_Synced(ranges))
+            if ended:
+                return
 
     def _hash(self) -> None:
         def advance(count: int) -> None:
@@ -198,12 +230,12 @@ class _Copying:
                 return
             self._events.put(_Hashed(path, found))
 
-    def _next_events(self) -> Iterator["_Copied | _Hashed | _Failed"]:
+    def _next_events(self) -> Iterator["_Event"]:
         with suppress(Empty):
             yield self._events.get(timeout=_REPORT_INTERVAL_S)
         yield from self._drained()
 
-    def _drained(self) -> Iterator["_Copied | _Hashed | _Failed"]:
+    def _drained(self) -> Iterator["_Event"]:
         with suppress(Empty):
             while True:
                 yield self._events.get_nowait()
@@ -227,10 +259,13 @@ class _Copying:
         for event in copied:
             del self._left[event.range.id]
             self._missing -= event.range.output_size
-            for path in {part.path for part in event.range.parts}:
-                self._unfilled[path] -= 1
-                if not self._unfilled[path]:
-                    self._files.put(path)
+
+    def _fill(self, r: Range) -> None:
+        """Have each file hashed that has become whole."""
+        for path in {part.path for part in r.parts}:
+            self._unfilled[path] -= 1
+            if not self._unfilled[path]:
+                self._files.put(path)
 
     def _check_room(self) -> None:
         """Stop before a disk that others fill too is quite full."""

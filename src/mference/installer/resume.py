@@ -98,7 +98,8 @@ def _outputs_fit(root: Path, prepared: Preparation) -> bool:
             found = (root / name).lstat()
         except (FileNotFoundError, NotADirectoryError):
             return False
-        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+        # Another name of the file would be written through.
+        if not stat.S_ISREG(found.st_mode) or found.st_size != size or found.st_nlink != 1:
             return False
     if WEIGHTS not in prepared.plan.outputs:
         return True

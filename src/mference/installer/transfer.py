@@ -1,4 +1,4 @@
-"""Carrying out one range: read it, place its parts, force them to the disk, digest them."""
+"""Carrying out one range: read it, place its parts, digest what was written."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from mference.installer.plan import Copy, Range, RangeDigest
 from mference.installer.source import BLOCK, Source, blocks
-from mference.store.writing import sync_file
 
 DEFAULT_SCRATCH = BLOCK
 MAX_SCRATCH = 1_048_575
@@ -25,8 +24,8 @@ def copy_range(
     """Write every part of a range into the files below `root`, and return its digest as hex.
 
     The bytes go from the source straight to their places; at most `scratch` output bytes are in
-    memory. `size` is that of the whole shard, `progress` is called with source bytes. On return
-    the bytes are on the disk. Raises the `InstallError` branch and `OSError`.
+    memory. `size` is that of the whole shard, `progress` is called with source bytes. Nothing is
+    forced to the disk yet. Raises the `InstallError` branch and `OSError`.
     """
     with ExitStack() as stack:
         outputs: dict[str, int] = {}
@@ -43,12 +42,9 @@ def copy_range(
                 progress(len(block))
 
         source.read(r.shard, r.offset, r.size, size, take)
-        # Read back while the system still holds the bytes: parts are digested in another order
-        # than they come in, and what is digested is what was written.
-        digest = digest_range(r, root, scratch)
-        for output in outputs.values():
-            sync_file(output)
-    return digest
+    # Read back while the system still holds the bytes: parts are digested in another order than
+    # they come in, and what is digested is what was written.
+    return digest_range(r, root, scratch)
 
 
 def digest_range(

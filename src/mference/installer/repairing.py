@@ -48,7 +48,7 @@ class RepairReport:
     seconds: float
 
 
-def repair(run: Run) -> RepairReport:
+def carry_out_repair(run: Run) -> RepairReport:
     """Make the damaged and missing files of an install again, from the source it was made of.
 
     Every file is hashed first. New files are made beside the install, checked against its
