@@ -10,3 +10,8 @@ def contents(root: Path) -> dict[str, bytes]:
     receipt = json.loads(files.pop("verified-install.json"))
     del receipt["modelDirectoryPath"], receipt["verificationTimestamp"]
     return {**files, "receipt": json.dumps(receipt, sort_keys=True).encode()}
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names of what lies in a folder, in order."""
+    return sorted(path.name for path in folder.iterdir())

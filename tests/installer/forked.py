@@ -22,8 +22,8 @@ from mference.families import ENTRIES
 from mference.installer import FolderSource, Limits, Progress, discard_partial
 from mference.installer.installer import carry_out
 from mference.installer.paths import prepared_paths
+from mference.installer.repair import repair
 from mference.installer.run import Run
-from mference.store import verify_install
 from tests.installer.server import http_source
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ class Order:
 
     output: str
     source: str = ""
-    action: Literal["install", "discard", "verify"] = "install"
+    action: Literal["install", "discard", "repair"] = "install"
     resume: bool = False
     overwrite: bool = False
     chunk: int = 4096
@@ -157,8 +157,8 @@ def obey(order: Order, transitions: ctypes.CDLL, trace: int) -> dict[str, Any]:
         )
     if order.action == "discard":
         discard_partial(order.output)
-    elif order.action == "verify":
-        verify_install(order.output)
+    elif order.action == "repair":
+        repair(run_of(order))
     else:
         return {"reused": carry_out(run_of(order)).reused}
     return {}

@@ -31,6 +31,7 @@ from mference.installer.plan import Range, RangePlan, digest_headers
 from mference.installer.preparation import prepare
 from mference.installer.run import Run
 from mference.store import verify_install
+from mference.store.directory import WEIGHTS
 from tests.installer.contents import contents
 from tests.installer.forked import Installers, Order, Outcome, installers
 from tests.installer.server import Fault, RangeServer, Unrest, serve
@@ -150,11 +151,21 @@ class Sequence(RuleBasedStateMachine):
         self.had: dict[str, bytes] | None = None
         self.spoilt = False
 
-    @initialize(old=st.booleans())
-    def begin(self, old: bool) -> None:
+    @initialize(
+        old=st.booleans(),
+        pause_at=st.one_of(st.none(), st.integers(5_000, 40_000)),
+        flip=st.one_of(st.none(), SHARE),
+    )
+    def begin(self, old: bool, pause_at: int | None, flip: float | None) -> None:
+        """Start with an old install or none, and with an interrupted new one, spoilt, or none."""
         if old:
             shutil.copytree(self.world.old, self.paths.final)
             self.had = self.world.previous
+        if pause_at:
+            order = self.order(overwrite=True, pause_at=pause_at)
+            assert self.command(order).error == "KeyboardInterrupt"
+            if flip:
+                self.spoil_partial(self.paths.partial / "packed_experts/layer_00.bin", flip, "flip")
 
     @rule(
         resume=st.booleans(),
@@ -164,13 +175,9 @@ class Sequence(RuleBasedStateMachine):
         weather=WEATHER,
     )
     def install(self, resume, overwrite, connections, trouble, weather) -> None:
-        outcome = self.command(
-            Order(
-                str(self.paths.final), self.world.server.base, chunk=CHUNK, resume=resume,
-                overwrite=overwrite, connections=connections, **{"mode": "count", **trouble},
-            ),
-            weather,
-        )  # fmt: skip
+        how = {"resume": resume, "overwrite": overwrite, "connections": connections, **trouble}
+        order = self.order(**how)
+        outcome = self.command(order, weather)
         allowed = set(STATE) | {"InstallError"}
         allowed |= {"KeyboardInterrupt"} if "pause_at" in trouble else set()
         allowed |= set(DISK) if "error" in trouble else set()
@@ -184,10 +191,7 @@ class Sequence(RuleBasedStateMachine):
     @rule()
     def go_on(self) -> None:
         """What the user does next: one command, or two if saved state was spoilt."""
-        order = Order(
-            str(self.paths.final), self.world.server.base, chunk=CHUNK, mode="count",
-            resume=self.saved, overwrite=self.paths.final.exists(),
-        )  # fmt: skip
+        order = self.order(resume=self.saved, overwrite=self.paths.final.exists())
         outcome = self.command(order)
         if self.spoilt and outcome.error in ("StateCorrupt", "StateIncompatible", "StateMissing"):
             if self.saved:
@@ -212,13 +216,15 @@ class Sequence(RuleBasedStateMachine):
                 assert verify_install(copy).unexpected == ()
 
     # What is drawn never depends on what is there: threads make that differ from run to run.
-    @rule(file=SHARE, byte=SHARE, how=st.sampled_from(["flip", "truncate", "delete", "add"]))
+    @rule(
+        file=SHARE, byte=SHARE, how=st.sampled_from(["flip", "flip", "truncate", "delete", "add"])
+    )
     def damage(self, file: float, byte: float, how: str) -> None:
         files = sorted(p for p in self.paths.partial.rglob("*") if p.is_file())
         if how == "add" and self.paths.partial.exists():
             (self.paths.partial / "stranger").write_text("from elsewhere")
         elif files:
-            spoil(files[int(file * len(files))], byte, how)
+            self.spoil_partial(files[int(file * len(files))], byte, how)
 
     @rule(byte=SHARE, how=st.sampled_from(["flip", "truncate", "delete"]))
     def damage_the_journal(self, byte: float, how: str) -> None:
@@ -241,6 +247,22 @@ class Sequence(RuleBasedStateMachine):
     def saved(self) -> bool:
         """Whether there is saved state, as far as a user can see."""
         return self.paths.checkpoint.exists() or self.paths.partial.exists()
+
+    def order(self, **how: object) -> Order:
+        place, source = str(self.paths.final), self.world.server.base
+        return Order(place, source, chunk=CHUNK, **{"mode": "count", **how})
+
+    def spoil_partial(self, path: Path, share: float, how: str) -> None:
+        """Spoil a file, but flip no padding of an output: no digest covers it."""
+        name, at = path.relative_to(self.paths.partial).as_posix(), int(share * path.stat().st_size)
+        parts = [p for r in self.world.plan.ranges for p in r.parts if p.path == name]
+        if (
+            how != "flip"
+            or name not in self.world.plan.outputs
+            or (name == WEIGHTS and at < len(self.world.index))
+            or any(p.destination_offset <= at < p.destination_end for p in parts)
+        ):
+            spoil(path, share, how)
 
     def others(self) -> set[str]:
         return {p.name for p in self.place.iterdir()} - {"x.gturbo"}
@@ -284,7 +306,7 @@ class Sequence(RuleBasedStateMachine):
             return []
         if {name: len(data) for name, data in files.items()} != dict(self.world.plan.outputs):
             return []
-        if not files["model_weights.bin"].startswith(self.world.index):
+        if not files[WEIGHTS].startswith(self.world.index):
             return []
         return [
             r

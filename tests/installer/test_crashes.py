@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from mference.installer.paths import prepared_paths
-from tests.installer.contents import contents
+from tests.installer.contents import contents, names_in
 from tests.installer.forked import Installers, Mode, Order, Outcome, installers
 from tests.installer.server import RangeServer, serve
 from tests.installer.toys import write_source
 
 LARGE = 16384
+LEFT = ["x.gturbo", "x.gturbo.install.lock"]
 DISKS = [("fail from here", errno.ENOSPC), ("fail once", errno.EIO)]
 
 
@@ -82,7 +83,7 @@ class Bench:
                 mine = [a for a in self.server.asked if a.process == str(second.process)]
                 assert sum(asked.tensors for asked in mine) == left
         assert contents(paths.final) == self.quiet
-        assert sorted(p.name for p in place.iterdir()) == ["x.gturbo", "x.gturbo.install.lock"]
+        assert names_in(place) == LEFT
         shutil.rmtree(place)
         return outcome
 
@@ -147,6 +148,48 @@ def test_an_overwrite_killed_at_any_step_leaves_the_old_install_or_the_new_one(b
 def test_an_install_whose_disk_fails_names_that_and_goes_on(bench: Bench, mode: Mode, error: int):
     growing = error == errno.ENOSPC
     sweep(bench, bench.order(chunk=LARGE, error=error, growing=growing), mode, every=3)
+
+
+def test_a_discard_killed_at_any_step_is_completed_by_another(bench: Bench):
+    order = bench.order(chunk=LARGE)
+    paths, discard = prepared_paths(order.output), replace(order, action="discard")
+    count = n = 1
+    while n <= count:
+        assert bench.do(replace(order, pause_at=20_000)).error == "KeyboardInterrupt"
+        first = bench.do(replace(discard, mode="torn", step=n) if n > 1 else discard)
+        assert first.killed == (n > 1)
+        count = max(count, len(first.steps))
+        if paths.partial.exists() or paths.checkpoint.exists():
+            assert bench.do(discard).well
+        assert names_in(paths.final.parent) == [paths.lock.name]
+        n += 1
+    assert count > 5
+    assert bench.do(order).well
+    assert contents(paths.final) == bench.quiet
+
+
+@pytest.mark.parametrize("mode", ["torn", "power"])
+def test_a_repair_killed_at_any_step_is_completed_by_another(bench: Bench, mode: Mode):
+    order = replace(bench.order(chunk=LARGE), action="repair")
+    final = Path(order.output)
+    names = ("packed_experts/layer_00.bin", "tokenizer/tokenizer.json")
+    count = n = 1
+    while n <= count:
+        shutil.copytree(bench.folder / "quiet" / "x.gturbo", final)
+        for name in names:
+            (final / name).write_bytes(b"damaged")
+        first = bench.do(replace(order, mode=mode, step=n) if n > 1 else order)
+        count = max(count, len(first.steps))
+        for name in bench.quiet.keys() - {"receipt"}:
+            data = (final / name).read_bytes()
+            assert data == bench.quiet[name] or (name in names and data == b"damaged")
+        second = bench.do(order)
+        assert second.well, second
+        assert contents(final) == bench.quiet
+        assert names_in(final.parent) == LEFT
+        shutil.rmtree(final.parent)
+        n += 1 + (mode == "power")
+    assert count > 50
 
 
 def test_an_install_killed_at_random_instants_fetches_no_recorded_range_again(bench: Bench):

@@ -6,15 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum { COUNT, BEFORE, TORN, POWER, ONCE, EVER };
@@ -52,8 +51,6 @@ void arm(const char* directory, int what, long n, int number, int growing, int f
   mode = what;
 }
 
-long counted(void) { return steps; }
-
 static void path_of(int directory, const char* name, char* out) {
   char link[64], base[PATH_MAX] = "";
   if (name && name[0] == '/') {
@@ -74,15 +71,17 @@ static void path_of(int directory, const char* name, char* out) {
 }
 
 static void die(void) {
-  if (mode == POWER)
-    for (int i = 0; i < written; ++i) {
-      static const char lost[4096];
+  if (mode == POWER) {
+    static const char lost[4096];
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < written; ++i)
       for (size_t done = 0; done < writes[i].size; done += sizeof lost) {
         const size_t left = writes[i].size - done;
-        if (REAL(pwrite)(writes[i].fd, lost, left < sizeof lost ? left : sizeof lost, writes[i].at + (off_t)done) < 0)
+        if (REAL(pwrite)(writes[i].fd, lost, left < sizeof lost ? left : sizeof lost,
+                         writes[i].at + (off_t)done) < 0)
           break;
       }
-    }
+  }
   kill(getpid(), SIGKILL);
   for (;;) pause();
 }
@@ -102,17 +101,17 @@ static int step(const char* call, const char* path, int grows, int* now) {
   return 0;
 }
 
-#define STEP(call, directory, name, grows, failed)  \
-  char path[PATH_MAX];                              \
-  int now = 0;                                      \
-  if (root_size) {                                  \
-    path_of(directory, name, path);                 \
+#define STEP(call, directory, name, grows, failed)    \
+  char path[PATH_MAX];                                \
+  int now = 0;                                        \
+  if (root_size) {                                    \
+    path_of(directory, name, path);                   \
     if (step(call, path, grows, &now)) return failed; \
   }
-#define DONE(result)    \
+#define DONE(result)      \
   const int kept = errno; \
-  if (now) die();       \
-  errno = kept;         \
+  if (now) die();         \
+  errno = kept;           \
   return result
 
 static void remember(int fd, off_t at, ssize_t size) {
@@ -120,8 +119,8 @@ static void remember(int fd, off_t at, ssize_t size) {
   if (size <= 0 || fstat(fd, &about) || !S_ISREG(about.st_mode)) return;
   pthread_mutex_lock(&mutex);
   if (written < (int)(sizeof writes / sizeof *writes))
-    writes[written++] =
-        (struct write){about.st_dev, about.st_ino, fcntl(fd, F_DUPFD_CLOEXEC, 500), at, (size_t)size};
+    writes[written++] = (struct write){about.st_dev, about.st_ino, fcntl(fd, F_DUPFD_CLOEXEC, 500),
+                                       at, (size_t)size};
   pthread_mutex_unlock(&mutex);
 }
 
@@ -156,7 +155,9 @@ ssize_t pwrite(int fd, const void* data, size_t size, off_t at) {
   DONE(result);
 }
 
-ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) { return pwrite(fd, data, size, at); }
+ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
+  return pwrite(fd, data, size, at);
+}
 
 int fsync(int fd) {
   STEP("force", fd, NULL, 1, -1)
@@ -165,7 +166,9 @@ int fsync(int fd) {
   DONE(0);
 }
 
-int fdatasync(int fd) { return fsync(fd); }
+int fdatasync(int fd) {
+  return fsync(fd);
+}
 
 int ftruncate(int fd, off_t size) {
   STEP("resize", fd, NULL, 1, -1)
@@ -173,7 +176,9 @@ int ftruncate(int fd, off_t size) {
   DONE(result);
 }
 
-int ftruncate64(int fd, off_t size) { return ftruncate(fd, size); }
+int ftruncate64(int fd, off_t size) {
+  return ftruncate(fd, size);
+}
 
 int posix_fallocate(int fd, off_t at, off_t size) {
   STEP("reserve", fd, NULL, 1, errno)
@@ -181,7 +186,9 @@ int posix_fallocate(int fd, off_t at, off_t size) {
   DONE(result);
 }
 
-int posix_fallocate64(int fd, off_t at, off_t size) { return posix_fallocate(fd, at, size); }
+int posix_fallocate64(int fd, off_t at, off_t size) {
+  return posix_fallocate(fd, at, size);
+}
 
 int rename(const char* from, const char* to) {
   STEP("rename", AT_FDCWD, to, 1, -1)
