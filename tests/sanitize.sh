@@ -32,7 +32,7 @@ fi
   --config-settings=cmake.define.MFERENCE_SANITIZE="$sanitizers" \
   --config-settings=cmake.define.MFERENCE_SOFTMETAL=$metal .
 
-[ $# -gt 0 ] || set -- tests/device tests/experts tests/metal tests/model tests/oracles -m "not slow"
+[ $# -gt 0 ] || set -- tests/base tests/device tests/experts tests/metal tests/model tests/oracles -m "not slow"
 # The interpreter itself leaks on purpose, so leaks are not looked for.
 # The runtime finds what throws exceptions only in a C++ library that is loaded before Python's
 # modules are. Its reports go to the terminal past pytest, which dies with the process.

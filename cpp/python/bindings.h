@@ -13,5 +13,6 @@ void bind_model(pybind11::module_& module);
 void bind_experts(pybind11::module_& module);
 void bind_planning(pybind11::module_& module);
 void bind_reading(pybind11::module_& module);
+void bind_hashing(pybind11::module_& module);
 
 }  // namespace mference

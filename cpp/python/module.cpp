@@ -17,4 +17,5 @@ PYBIND11_MODULE(_core, module) {
   mference::bind_experts(module);
   mference::bind_planning(module);
   mference::bind_reading(module);
+  mference::bind_hashing(module);
 }

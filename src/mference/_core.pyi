@@ -5,6 +5,7 @@ from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Buffer
 
 from mference.report import Counters
 
@@ -38,6 +39,38 @@ def time_reads(fd: int, offsets: Sequence[int], size: int, readers: int = 8) -> 
     The reads are those of a model's experts: the next ones start when all before have ended.
     Raises ExpertFillError if one fails, DeviceError if the memory does not suffice.
     """
+
+class hashing:  # noqa: N801
+    """SHA-256 by the processor's own instructions (a submodule).
+
+    Where `accelerated()` is false there is no other implementation here: use hashlib.
+    """
+
+    @staticmethod
+    def accelerated() -> bool:
+        """Whether this processor has the instructions: x86-64's SHA extensions, AArch64's SHA2."""
+
+    class Sha256:
+        """The SHA-256 of a message that comes in parts, as one of hashlib's.
+
+        Raises DeviceError where `accelerated()` is false. Takes contiguous objects with a buffer
+        (BufferError for others) and lets other threads run while it hashes more than 4 KiB.
+        """
+
+        def __init__(self) -> None: ...
+        def update(self, data: Buffer) -> None:
+            """Appends to the message."""
+
+        def hexdigest(self) -> str:
+            """The digest of what came so far; more may follow."""
+
+    @staticmethod
+    def update_pair(a: hashing.Sha256, data_a: Buffer, b: hashing.Sha256, data_b: Buffer) -> None:
+        """`a.update(data_a)` and `b.update(data_b)`, as far as both last at the same time.
+
+        One core hashes two messages at once almost twice as fast as one after the other, so parts
+        of equal sizes gain most. Raises ValueError if a and b are one object.
+        """
 
 _Floats = NDArray[np.float32]
 _Bits = NDArray[np.uint16]

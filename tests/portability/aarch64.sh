@@ -30,7 +30,7 @@ emulated() {
   PYTHONPATH=$PWD/$home/site:$PWD OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 \
     qemu-aarch64 -L "$home/root" "$home/root/usr/bin/python3.11" "$@"
 }
-emulated -m pytest -q -p no:cacheprovider -m "not slow" tests/device
+emulated -m pytest -q -p no:cacheprovider -m "not slow" tests/base tests/device
 emulated -m pytest -q -p no:cacheprovider tests/model/test_demo_model.py -k answer_equals
 
 ours=$(PYTHONPATH=. .venv/bin/python tests/portability/digest.py)
