@@ -23,11 +23,11 @@ from mference.installer.journal import CompletedRange, Journal, write_journal
 from mference.installer.plan import Range, RangePlan
 from mference.installer.run import Progress, Run
 from mference.installer.source import Interrupted
-from mference.installer.space import free_space
+from mference.installer.space import free_space, unallocated
 from mference.installer.transfer import copy_range, digested_bytes
 from mference.store.directory import file_blocks
 from mference.store.manifest import FileRecord
-from mference.store.writing import sync_file
+from mference.store.writing import forget_pages, sync_file
 
 _REPORT_INTERVAL_S = 0.1
 _CONNECTION_PATIENCE_S = 5.0
@@ -103,7 +103,6 @@ class _Copying:
         self._unfilled = Counter(
             path for r in self._left.values() for path in {part.path for part in r.parts}
         )
-        self._missing = sum(r.output_size for r in self._left.values())
         self._before = sum(r.size for r in plan.ranges) - sum(r.size for r in self._left.values())
         self._ranges: SimpleQueue[Range | None] = SimpleQueue()
         self._messages: SimpleQueue[Message | None] = SimpleQueue()
@@ -115,6 +114,7 @@ class _Copying:
         self._hashed_bytes = 0
         self._connections = count
         self._written = journal
+        self._forgotten: set[str] = set()
         self._copy_ended = False
         self._serving = [Thread(target=self._serve, args=(i,), daemon=True) for i in range(count)]
         self._hashing = [Thread(target=self._hash, daemon=True) for _ in range(THREADS)]
@@ -231,23 +231,39 @@ class _Copying:
             self._events.put(_Failed(exc))
 
     def _sync(self) -> None:
-        while (first := self._unsynced.get()) is not None:
-            ranges, ended = [first], False
-            with suppress(Empty):
-                while not ended:
-                    copied = self._unsynced.get_nowait()
-                    ended = copied is None
-                    ranges += [copied] if copied else []
-            try:
+        try:
+            for ranges in self._gathered():
                 for path in {part.path for copied in ranges for part in copied.range.parts}:
                     with (self._run.paths.partial / path).open("rb") as file:
                         sync_file(file.fileno())
-            except BaseException as exc:
-                self._events.put(_Failed(exc))
+                self._events.put(_Synced(ranges))
+                self._forget_hashed()
+        except BaseException as exc:
+            self._events.put(_Failed(exc))
+
+    def _gathered(self) -> Iterator[list[_Copied]]:
+        """Ranges that were digested within the same moment; the last ones at once."""
+        expected = len(self._left)
+        while (copied := self._unsynced.get()) is not None:
+            ranges = [copied]
+            deadline = time.monotonic() + self._run.limits.gather
+            while copied and len(ranges) < expected:
+                try:
+                    copied = self._unsynced.get(timeout=max(0.0, deadline - time.monotonic()))
+                except Empty:
+                    break
+                ranges += [copied] if copied else []
+            expected -= len(ranges)
+            yield ranges
+            if copied is None:
                 return
-            self._events.put(_Synced(ranges))
-            if ended:
-                return
+
+    def _forget_hashed(self) -> None:
+        """Free the memory that holds files which nobody reads again, for those still to come."""
+        for path in self.hashes.keys() - self._forgotten:
+            with (self._run.paths.partial / path).open("rb") as file:
+                forget_pages(file.fileno())
+            self._forgotten.add(path)
 
     def _next_events(self) -> Iterator["_Event"]:
         with suppress(Empty):
@@ -277,7 +293,6 @@ class _Copying:
             self._written = self.journal
         for event in copied:
             del self._left[event.range.id]
-            self._missing -= event.range.output_size
 
     def _fill(self, r: Range) -> None:
         """Have each file hashed that has become whole."""
@@ -289,16 +304,19 @@ class _Copying:
     def _check_room(self) -> None:
         """Stop before a disk that others fill too is quite full."""
         free = free_space(self._run.paths.partial)
-        in_flight = len(self._copied_bytes) * max(r.output_size for r in self._plan.ranges)
-        if free < self._missing - in_flight:
+        if free < min(self._unallocated(), self._run.entry.reserve_bytes):
             raise self._no_space(free)
 
+    def _unallocated(self) -> int:
+        """Bytes that the outputs have yet to take on the disk."""
+        return unallocated(self._run.paths.partial / path for path in self._plan.outputs)
+
     def _no_space(self, free: int) -> NoSpace:
-        missing = self._missing - free
-        amount = f"free at least {missing} more" if missing > 0 else "free some space"
+        needed = self._unallocated()
+        amount = f"free at least {needed - free} more" if needed > free else "free some space"
         return NoSpace(
             f"No space left on device for {self._run.paths.partial}: the rest of the install needs "
-            f"{self._missing} bytes, {free} are free; {amount}, then continue"
+            f"{needed} bytes, {free} are free; {amount}, then continue"
         )
 
     def _report(self) -> None:

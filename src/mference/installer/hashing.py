@@ -9,7 +9,8 @@ from typing import Any
 from mference._core import hashing
 
 # The instructions for SHA-256 keep a processor busy with two messages only.
-LANES, THREADS = (2, 1) if hashing.accelerated() else (1, 2)
+LANES = 2 if hashing.accelerated() else 1
+THREADS = 2
 
 
 @dataclass(frozen=True)

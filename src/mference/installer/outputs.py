@@ -1,6 +1,5 @@
 """The large files of an install: made at their full size, then filled range by range."""
 
-import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -10,10 +9,10 @@ from mference.installer.journal import Journal, write_journal
 from mference.installer.preparation import Preparation
 from mference.installer.resume import still_valid
 from mference.installer.run import Run
-from mference.installer.space import check_space, free_space, required_space
+from mference.installer.space import check_space, free_space, required_space, unallocated
 from mference.store.directory import EXPERTS, TOKENIZER, WEIGHTS
 from mference.store.manifest import FileRecord
-from mference.store.writing import new_file, sync_directory
+from mference.store.writing import new_file, sync_directory, take_room
 
 
 def make_outputs(
@@ -47,10 +46,17 @@ def make_outputs(
 
 
 def space_needed(run: Run, prepared: Preparation, journal: Journal) -> int:
-    """Bytes that must be free to make what the journal lacks. Raises `InstallError`."""
+    """Bytes that must be free to make what the journal lacks. Raises `InstallError`.
+
+    Those that files of an unfinished install have taken already are not needed again.
+    """
+    taken = 0
+    if journal.completed:
+        outputs = [run.paths.partial / path for path in prepared.plan.outputs]
+        taken = prepared.output_bytes - unallocated(outputs)
     return required_space(
         prepared.output_bytes,
-        journal.destination_bytes,
+        max(journal.destination_bytes, taken),
         prepared.plan.chunk,
         run.entry.reserve_bytes,
     )
@@ -75,6 +81,6 @@ def _create_files(folder: Path, prepared: Preparation) -> None:
             if name == WEIGHTS:
                 file.write(prepared.index)
                 file.flush()
-            os.ftruncate(file.fileno(), size)
+            take_room(file.fileno(), size)
     sync_directory(folder / EXPERTS)
     sync_directory(folder)

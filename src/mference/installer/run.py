@@ -67,11 +67,17 @@ class InstallPlan:
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes of a range, bytes of it held in memory, and ranges read at the same time."""
+    """Bytes of a range, bytes of it held in memory, and ranges read at the same time.
+
+    What ranges wrote is gathered for `gather` seconds before it is forced to the disk and recorded
+    together: at a high rate that is a file at once, and at a low one no more work that a power cut
+    can undo.
+    """
 
     chunk: int = MAX_CHUNK
     scratch: int = DEFAULT_SCRATCH
     connections: int = DEFAULT_CONNECTIONS
+    gather: float = 2.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.chunk <= MAX_CHUNK:

@@ -2,9 +2,12 @@
 
 import errno
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from mference.errors import InstallError, NoSpace
+
+_BLOCK = 512  # bytes of what POSIX counts in st_blocks
 
 
 def required_space(output: int, reused: int, chunk: int, reserve: int) -> int:
@@ -23,6 +26,15 @@ def free_space(folder: Path) -> int:
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
+
+
+def unallocated(files: Iterable[Path]) -> int:
+    """Bytes that files of their full size have yet to take on the disk, as far as it tells."""
+    total = 0
+    for file in files:
+        found = file.stat()
+        total += max(0, found.st_size - found.st_blocks * _BLOCK)
+    return total
 
 
 def check_space(required: int, available: int, where: Path) -> None:

@@ -1,5 +1,7 @@
 """Writing so that a crash leaves either the old bytes or the new ones, and no stray files."""
 
+import ctypes
+import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
@@ -61,6 +63,25 @@ def write_atomically(path: Path, data: bytes) -> None:
 def temporary_of(path: Path) -> Path:
     """The file by which `write_atomically` replaces `path`; a process that is killed leaves it."""
     return path.with_name(path.name + ".tmp")
+
+
+def take_room(descriptor: int, size: int) -> None:
+    """Give an open file its size, and its blocks in one piece where the system can do so cheaply.
+
+    Raises `OSError`, also for a disk that has no room.
+    """
+    reserve = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if reserve and reserve(descriptor, 0, ctypes.c_int64(0), ctypes.c_int64(size)) == 0:
+        return
+    if reserve and (code := ctypes.get_errno()) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        raise OSError(code, os.strerror(code))
+    os.ftruncate(descriptor, size)
+
+
+def forget_pages(descriptor: int) -> None:
+    """Let the system use the memory that holds an open file's bytes for something else."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def sync_file(descriptor: int) -> None:
