@@ -22,7 +22,7 @@ from mference.families import ENTRIES
 from mference.installer import FolderSource, Limits, Progress, discard_partial
 from mference.installer.installer import carry_out
 from mference.installer.paths import prepared_paths
-from mference.installer.repair import repair
+from mference.installer.repairing import carry_out_repair
 from mference.installer.run import Run
 from tests.installer.server import http_source
 
@@ -158,7 +158,7 @@ def obey(order: Order, transitions: ctypes.CDLL, trace: int) -> dict[str, Any]:
     if order.action == "discard":
         discard_partial(order.output)
     elif order.action == "repair":
-        repair(run_of(order))
+        carry_out_repair(run_of(order))
     else:
         return {"reused": carry_out(run_of(order)).reused}
     return {}
