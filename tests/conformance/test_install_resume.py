@@ -159,7 +159,7 @@ def test_event_order(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ):
             spied(monkeypatch, module, name, lambda *_, e=event, **__: order.append(e))
         spied(
-            monkeypatch, copying, "sha256_file",
+            monkeypatch, copying, "file_blocks",
             lambda path, **_: order.append(
                 f"hash {'layer files' if 'layer' in path.name else path.name}"
             ),

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from errno import EIO, ENOSPC
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from hypothesis.stateful import (
 from mference.families import ENTRIES
 from mference.installer import FolderSource, Limits
 from mference.installer.paths import prepared_paths
-from mference.installer.plan import Range, RangeDigest, RangePlan
+from mference.installer.plan import Range, RangePlan, digest_headers
 from mference.installer.preparation import prepare
 from mference.installer.run import Run
 from mference.store import verify_install
@@ -59,9 +60,9 @@ class World:
 
 
 def digest_of(r: Range, files: dict[str, bytes]) -> str:
-    digest = RangeDigest(r)
-    for part in r.parts:
-        digest.start(part)
+    digest = sha256()
+    for header, part in zip(digest_headers(r), r.parts, strict=True):
+        digest.update(header)
         digest.update(files[part.path][part.destination_offset : part.destination_end])
     return digest.hexdigest()
 

@@ -1,10 +1,10 @@
 """Copying the ranges of an install over several connections, and hashing each file once whole.
 
-Each connection is a thread that carries out one range after another. One more thread forces what
-they wrote to the disk, all that has come together while it did so the last time, so that none of
-them waits for the disk; another hashes the files that have become whole, while the system still
-holds their bytes. The calling thread records what is done: it alone writes the journal, reports
-progress, and can be interrupted.
+Each connection is a thread that carries out one range after another. What they wrote is read back,
+while the system still holds it, by threads that hash: each range for its digest, and each file once
+it is whole. Another thread forces the digested ranges to the disk, all that have come together
+while it did so the last time, so that nobody waits for the disk. The calling thread records what is
+done: it alone writes the journal, reports progress, and can be interrupted.
 """
 
 import errno
@@ -17,19 +17,21 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
 from mference.errors import CheckpointError, HttpError, NoSpace
+from mference.installer.hashing import THREADS, Message, hash_messages
 from mference.installer.http_rules import is_retryable
 from mference.installer.journal import CompletedRange, Journal, write_journal
 from mference.installer.plan import Range, RangePlan
 from mference.installer.run import Progress, Run
 from mference.installer.source import Interrupted
 from mference.installer.space import free_space
-from mference.installer.transfer import copy_range
-from mference.store.directory import sha256_file
+from mference.installer.transfer import copy_range, digested_bytes
+from mference.store.directory import file_blocks
 from mference.store.manifest import FileRecord
 from mference.store.writing import sync_file
 
 _REPORT_INTERVAL_S = 0.1
-_PATIENCE_S = 5.0
+_CONNECTION_PATIENCE_S = 5.0
+_DISK_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class _Copying:
         self._missing = sum(r.output_size for r in self._left.values())
         self._before = sum(r.size for r in plan.ranges) - sum(r.size for r in self._left.values())
         self._ranges: SimpleQueue[Range | None] = SimpleQueue()
-        self._files: SimpleQueue[str | None] = SimpleQueue()
+        self._messages: SimpleQueue[Message | None] = SimpleQueue()
         self._unsynced: SimpleQueue[_Copied | None] = SimpleQueue()
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._stopped = Event()
@@ -114,19 +116,17 @@ class _Copying:
         self._connections = count
         self._written = journal
         self._copy_ended = False
-        self._threads = [
-            *(Thread(target=self._serve, args=(i,), daemon=True) for i in range(count)),
-            Thread(target=self._sync, daemon=True),
-            Thread(target=self._hash, daemon=True),
-        ]
+        self._serving = [Thread(target=self._serve, args=(i,), daemon=True) for i in range(count)]
+        self._hashing = [Thread(target=self._hash, daemon=True) for _ in range(THREADS)]
+        self._syncing = [Thread(target=self._sync, daemon=True)]
 
     def start(self) -> None:
         for r in in_store_order(self._plan, self._left.values()):
             self._ranges.put(r)
         for path in self._plan.outputs:
             if not self._unfilled[path]:
-                self._files.put(path)
-        for thread in self._threads:
+                self._hash_file(path)
+        for thread in (*self._serving, *self._hashing, *self._syncing):
             thread.start()
 
     def finish(self) -> None:
@@ -146,16 +146,22 @@ class _Copying:
             self._report()
 
     def stop(self) -> None:
-        """End the threads; one that hangs in a connection is left to its time-out."""
+        """End the threads, each kind once there is no more work for it from the kind before it.
+
+        One that hangs in a connection is left to its time-out.
+        """
         self._stopped.set()
-        for _ in self._threads:
-            self._ranges.put(None)
-        self._unsynced.put(None)
-        self._files.put(None)
-        deadline = time.monotonic() + _PATIENCE_S
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
+        for threads, queue, patience in (
+            (self._serving, self._ranges, _CONNECTION_PATIENCE_S),
+            (self._hashing, self._messages, _DISK_PATIENCE_S),
+            (self._syncing, self._unsynced, _DISK_PATIENCE_S),
+        ):
+            deadline = time.monotonic() + patience
+            for _ in threads:
+                queue.put(None)
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join(max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
         """End the threads now, and record what they had done."""
@@ -181,7 +187,7 @@ class _Copying:
         while (r := self._ranges.get()) is not None and not self._stopped.is_set():
             before = self._copied_bytes[connection]
             try:
-                digest = copy_range(
+                copy_range(
                     self._run.source,
                     r,
                     self._sizes[r.shard],
@@ -193,9 +199,36 @@ class _Copying:
                 self._copied_bytes[connection] = before
                 self._events.put(_Failed(exc, r))
                 return
+            self._digest(r)
+
+    def _digest(self, r: Range) -> None:
+        def done(digest: str) -> None:
             copied = _Copied(r, digest)
             self._events.put(copied)
             self._unsynced.put(copied)
+
+        pieces = digested_bytes(r, self._run.paths.partial, self._run.limits.scratch)
+        self._messages.put(Message(pieces, done))
+
+    def _hash_file(self, path: str) -> None:
+        def pieces() -> Iterator[memoryview]:
+            for block in file_blocks(self._run.paths.partial / path):
+                if self._stopped.is_set():
+                    return
+                yield block
+                self._hashed_bytes += len(block)
+
+        def done(found: str) -> None:
+            if not self._stopped.is_set():
+                self._events.put(_Hashed(path, found))
+
+        self._messages.put(Message(pieces(), done))
+
+    def _hash(self) -> None:
+        try:
+            hash_messages(self._messages)
+        except BaseException as exc:
+            self._events.put(_Failed(exc))
 
     def _sync(self) -> None:
         while (first := self._unsynced.get()) is not None:
@@ -215,20 +248,6 @@ class _Copying:
             self._events.put(_Synced(ranges))
             if ended:
                 return
-
-    def _hash(self) -> None:
-        def advance(count: int) -> None:
-            if self._stopped.is_set():
-                raise Interrupted
-            self._hashed_bytes += count
-
-        while (path := self._files.get()) is not None:
-            try:
-                found = sha256_file(self._run.paths.partial / path, progress=advance)
-            except BaseException as exc:
-                self._events.put(_Failed(exc))
-                return
-            self._events.put(_Hashed(path, found))
 
     def _next_events(self) -> Iterator["_Event"]:
         with suppress(Empty):
@@ -265,7 +284,7 @@ class _Copying:
         for path in {part.path for part in r.parts}:
             self._unfilled[path] -= 1
             if not self._unfilled[path]:
-                self._files.put(path)
+                self._hash_file(path)
 
     def _check_room(self) -> None:
         """Stop before a disk that others fill too is quite full."""

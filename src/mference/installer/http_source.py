@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+import httpcore
 import httpx
 
 from mference.errors import (
@@ -190,7 +191,6 @@ class HttpSource:
                     answer.status_code, answer.headers, start, length, size, xet_hash
                 )
                 self._check_unchanged(name, answer.headers.get("ETag"))
-                _read_in_blocks(answer)
                 with self._cut_off_by_interrupt(answer):
                     broken = _take_body(answer, cursor, sink)
             if cursor.at < cursor.end and cursor.at - start < _PROGRESS:
@@ -276,28 +276,35 @@ def _keep_connection(answer: httpx.Response) -> None:
             answer.read()
 
 
-def _read_in_blocks(answer: httpx.Response) -> None:
-    """Let the answer's connection be read by `BLOCK`, once and for all its answers.
-
-    The client reads 64 KiB at a time; from a fast server, its work between two reads is then what
-    takes longest.
-    """
-    stream = answer.extensions.get("network_stream")
-    if stream is not None and not hasattr(stream, "reads_blocks"):
-        read = stream.read
-        stream.read = lambda _, timeout=None: read(BLOCK, timeout)
-        stream.reads_blocks = True
-
-
 def _take_body(answer: httpx.Response, cursor: _Cursor, sink: Sink) -> str:
     """Pass a body on; why it ended early, if it did. Raises `BodyExceeded`."""
     try:
-        for data in answer.iter_raw():
+        for data in _body(answer, cursor):
             if cursor.at + len(data) > cursor.end:
                 raise BodyExceeded("the server sent more than the bytes that were asked for")
             for i in range(0, len(data), BLOCK):
                 sink(data[i : i + BLOCK])
             cursor.at += len(data)
-    except httpx.TransportError as exc:
+    except (httpx.TransportError, httpcore.NetworkError, httpcore.TimeoutException) as exc:
         return f" ({exc or type(exc).__name__})"
     return ""
+
+
+def _body(answer: httpx.Response, cursor: _Cursor) -> Iterator[bytes]:
+    """A body's bytes: the first through the client, the rest straight from its connection.
+
+    The client hands on at most 64 KiB at a time, copies each three times, and with TLS has 16 KiB
+    at a time; from a fast server its work would be the most of the install's. What it does not see
+    it cannot count, so it closes the connection after this answer.
+    """
+    blocks = answer.iter_raw()
+    stream = answer.extensions.get("network_stream")
+    if stream is None or "Transfer-Encoding" in answer.headers:
+        yield from blocks
+        return
+    yield next(blocks, b"")
+    while cursor.at < cursor.end:
+        data = stream.read(min(BLOCK, cursor.end - cursor.at), STALL_TIMEOUT_S)
+        if not data:
+            return
+        yield data

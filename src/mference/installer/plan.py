@@ -1,17 +1,13 @@
 """The range plan: which bytes of which shard are read, in what order, and where they go."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from mference.errors import InstallError
 from mference.installer.transforms import IDENTITY, Transform
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
 
 MAX_CHUNK = 64 << 20
 _U64_END = 2**64
@@ -82,20 +78,18 @@ class RangePlan:
     def fingerprint(self) -> str:
         """Hex SHA-256 over everything that decides what the ranges mean and where they go."""
         transformed = any(not p.transform.is_identity for r in self.ranges for p in r.parts)
-        digest = sha256()
-        _text(digest, f"{_PLAN_DOMAIN}.{'v2' if transformed else 'v1'}")
-        _number(digest, 1, 0, self.chunk)
-        _text(digest, "identity", "", self.index_sha256)
-        _number(digest, len(self.outputs))
+        digest = sha256(_text(f"{_PLAN_DOMAIN}.{'v2' if transformed else 'v1'}"))
+        digest.update(_number(1, 0, self.chunk))
+        digest.update(_text("identity", "", self.index_sha256))
+        digest.update(_number(len(self.outputs)))
         for path in sorted(self.outputs):
-            _text(digest, path)
-            _number(digest, self.outputs[path])
-        _number(digest, len(self.ranges))
+            digest.update(_text(path) + _number(self.outputs[path]))
+        digest.update(_number(len(self.ranges)))
         for r in self.ranges:
-            _text(digest, r.id, normalize("NFC", r.shard))
-            _number(digest, r.offset, r.size, len(r.parts))
+            digest.update(_text(r.id, normalize("NFC", r.shard)))
+            digest.update(_number(r.offset, r.size, len(r.parts)))
             for part in r.parts:
-                _destination(digest, r, part, transformed)
+                digest.update(_destination(r, part, transformed))
         return digest.hexdigest()
 
 
@@ -136,27 +130,14 @@ def check_destinations(copies: Iterable[Copy]) -> None:
             )
 
 
-class RangeDigest:
-    """The digest of what one range wrote: feed each part, then its output bytes, in order."""
-
-    def __init__(self, r: Range) -> None:
-        self._range = r
-        self._transformed = any(not part.transform.is_identity for part in r.parts)
-        self._digest = sha256()
-        _text(self._digest, f"{_RANGE_DOMAIN}.{'v2' if self._transformed else 'v1'}", r.id)
-        _number(self._digest, len(r.parts))
-
-    def start(self, part: Copy) -> None:
-        """Begin a part; its output bytes follow."""
-        _destination(self._digest, self._range, part, self._transformed)
-
-    def update(self, data: bytes | memoryview) -> None:
-        """Add output bytes of the current part."""
-        self._digest.update(data)
-
-    def hexdigest(self) -> str:
-        """The digest after the last byte of the last part."""
-        return self._digest.hexdigest()
+def digest_headers(r: Range) -> Iterator[bytes]:
+    """What stands before the output bytes of each part in the digest of a range, in order."""
+    transformed = any(not part.transform.is_identity for part in r.parts)
+    domain = f"{_RANGE_DOMAIN}.{'v2' if transformed else 'v1'}"
+    start = _text(domain, r.id) + _number(len(r.parts))
+    for part in r.parts:
+        yield start + _destination(r, part, transformed)
+        start = b""
 
 
 def _cut(copy: Copy, chunk: int) -> Iterable[Copy]:
@@ -192,21 +173,17 @@ def _range(number: int, group: list[Copy]) -> Range:
     return Range(f"range-{number:08d}", group[0].shard, start, size, tuple(parts))
 
 
-def _destination(digest: "_Hash", r: Range, part: Copy, transformed: bool) -> None:
-    _text(digest, part.path)
-    _number(digest, part.destination_offset, part.source_offset - r.offset, part.size)
-    if transformed:
-        _number(digest, part.output_size)
-        _text(digest, part.transform.name)
+def _destination(r: Range, part: Copy, transformed: bool) -> bytes:
+    numbers = (part.destination_offset, part.source_offset - r.offset, part.size)
+    if not transformed:
+        return _text(part.path) + _number(*numbers)
+    return _text(part.path) + _number(*numbers, part.output_size) + _text(part.transform.name)
 
 
-def _text(digest: "_Hash", *values: str) -> None:
-    for value in values:
-        data = value.encode("utf-8")
-        _number(digest, len(data))
-        digest.update(data)
+def _text(*values: str) -> bytes:
+    encoded = [value.encode("utf-8") for value in values]
+    return b"".join(_number(len(data)) + data for data in encoded)
 
 
-def _number(digest: "_Hash", *values: int) -> None:
-    for value in values:
-        digest.update(value.to_bytes(8, "little"))
+def _number(*values: int) -> bytes:
+    return b"".join(value.to_bytes(8, "little") for value in values)

@@ -3,6 +3,7 @@
 import stat
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 from mference.errors import StateCorrupt, StateIncompatible
@@ -11,7 +12,7 @@ from mference.installer.plan import Range
 from mference.installer.preparation import UNPINNED_REVISION, Preparation
 from mference.installer.run import Progress, Run
 from mference.installer.state import HOW_TO_DISCARD
-from mference.installer.transfer import digest_range
+from mference.installer.transfer import digested_bytes
 from mference.store.directory import EXPERTS, WEIGHTS
 
 _MEANINGS = {
@@ -75,10 +76,7 @@ def still_valid(journal: Journal, prepared: Preparation, run: Run) -> Journal | 
         _check_recorded(done, ranges.get(done.id))
     count = _counter(run, journal.destination_bytes)
     kept = tuple(
-        done
-        for done in journal.completed
-        if digest_range(ranges[done.id], run.paths.partial, run.limits.scratch, count)
-        == done.digest
+        done for done in journal.completed if _digest(ranges[done.id], run, count) == done.digest
     )
     return replace(journal, completed=kept)
 
@@ -105,6 +103,13 @@ def _outputs_fit(root: Path, prepared: Preparation) -> bool:
         return True
     with (root / WEIGHTS).open("rb") as file:
         return file.read(len(prepared.index)) == prepared.index
+
+
+def _digest(r: Range, run: Run, progress: Callable[[int], None]) -> str:
+    digest = sha256()
+    for data in digested_bytes(r, run.paths.partial, run.limits.scratch, progress):
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def _counter(run: Run, total: int) -> Callable[[int], None]:

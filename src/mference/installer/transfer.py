@@ -1,11 +1,11 @@
-"""Carrying out one range: read it, place its parts, digest what was written."""
+"""Carrying out one range: read it and place its parts; and digesting what was written."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from mference.installer.plan import Copy, Range, RangeDigest
+from mference.installer.plan import Copy, Range, digest_headers
 from mference.installer.source import BLOCK, Source, blocks
 
 DEFAULT_SCRATCH = BLOCK
@@ -20,8 +20,8 @@ def copy_range(
     *,
     scratch: int = DEFAULT_SCRATCH,
     progress: Callable[[int], None] | None = None,
-) -> str:
-    """Write every part of a range into the files below `root`, and return its digest as hex.
+) -> None:
+    """Write every part of a range into the files below `root`.
 
     The bytes go from the source straight to their places; at most `scratch` output bytes are in
     memory. `size` is that of the whole shard, `progress` is called with source bytes. Nothing is
@@ -42,33 +42,28 @@ def copy_range(
                 progress(len(block))
 
         source.read(r.shard, r.offset, r.size, size, take)
-    # Read back while the system still holds the bytes: parts are digested in another order than
-    # they come in, and what is digested is what was written.
-    return digest_range(r, root, scratch)
 
 
-def digest_range(
+def digested_bytes(
     r: Range, root: Path, scratch: int, progress: Callable[[int], None] | None = None
-) -> str:
-    """The digest, as hex, of what the files below `root` hold where a range was written.
+) -> Iterator[bytes]:
+    """What the digest of a range is over: its headers, and what the files below `root` hold.
 
-    At most `scratch` bytes are in memory. Raises `CheckpointError` if a file is too short, and
-    `OSError`.
+    At most `scratch` bytes at a time; `progress` is called with those of files. Raises
+    `CheckpointError` if a file is too short or cannot be read, and `OSError`.
     """
-    digest = RangeDigest(r)
-    for part in r.parts:
+    for header, part in zip(digest_headers(r), r.parts, strict=True):
+        yield header
         descriptor = os.open(root / part.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            digest.start(part)
-            for data in blocks(
+            for block in blocks(
                 descriptor, part.destination_offset, part.output_size, scratch, part.path
             ):
-                digest.update(data)
+                yield block
                 if progress:
-                    progress(len(data))
+                    progress(len(block))
         finally:
             os.close(descriptor)
-    return digest.hexdigest()
 
 
 class _Placement:

@@ -3,7 +3,7 @@
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
@@ -101,10 +101,19 @@ def sha256_file(
     `progress` is called with the bytes of each block. Raises `OSError`.
     """
     digest = sha256()
+    for data in file_blocks(path, block):
+        digest.update(data)
+        if progress:
+            progress(len(data))
+    return digest.hexdigest()
+
+
+def file_blocks(path: Path, block: int = HASH_BLOCK) -> Iterator[memoryview]:
+    """A file's bytes, `block` at a time; each view is good until the next is asked for.
+
+    Raises `OSError`.
+    """
     buffer = memoryview(bytearray(block))
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
-            digest.update(buffer[:count])
-            if progress:
-                progress(count)
-    return digest.hexdigest()
+            yield buffer[:count]
