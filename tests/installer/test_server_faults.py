@@ -12,7 +12,7 @@ import trustme
 
 from mference import errors
 from mference.families import ENTRIES
-from mference.installer import Limits
+from mference.installer import Limits, http_source
 from mference.installer.installer import carry_out
 from mference.installer.journal import read_journal
 from mference.installer.paths import prepared_paths
@@ -23,6 +23,7 @@ from tests.installer.toys import write_source
 
 CHUNK = 6000
 ALWAYS = 10**6
+SHORT = 0.3
 DATES = (
     "Thu, 01 Jan 1970 00:00:00 GMT",
     "Thursday, 01-Jan-70 00:00:00 GMT",
@@ -147,7 +148,7 @@ class Place:
         self.server.forget()
         self.made += 1
         self.run = Run(
-            self.server.source(timeout=0.3 if stalls else 10, connections=connections),
+            self.server.source(timeout=SHORT if stalls else 10, connections=connections),
             ENTRIES["demo"],
             prepared_paths(self.folder / f"{self.made}.gturbo"),
             allow_unpinned=True,
@@ -212,7 +213,11 @@ def secure(tmp_path_factory) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize(("fault", "connections"), cases(PASSING))
-def test_an_install_completes_although(place: Place, fault: Fault, connections: int):
+def test_an_install_completes_although(
+    place: Place, fault: Fault, connections: int, monkeypatch: pytest.MonkeyPatch
+):
+    if fault.then == "stall":
+        monkeypatch.setattr(http_source, "STALL_TIMEOUT_S", SHORT)
     place.begin(connections, stalls=fault.then == "stall")
     place.server.arm(fault, skip=2, times=2)
     place.carry_out()
@@ -324,8 +329,10 @@ def test_answers_in_any_order_make_the_same_install(place: Place, connections: i
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_bad_line_does_not_change_the_install_and_needs_no_second_try(place: Place, seed: int):
+def test_a_bad_line_does_not_change_the_install_and_needs_no_second_try(place, seed, monkeypatch):
     stalls = seed % 4 == 0
+    if stalls:
+        monkeypatch.setattr(http_source, "STALL_TIMEOUT_S", SHORT)
     place.begin(connections=1 + 3 * (seed % 2), stalls=stalls)
     place.server.faults = Unrest(seed, share=0.5, stall=stalls)
     place.carry_out()
