@@ -182,7 +182,7 @@ def run_of(order: Order) -> Run:
         resume=order.resume,
         allow_unpinned=True,
         report=interrupt,
-        limits=Limits(chunk=order.chunk, connections=order.connections),
+        limits=Limits(chunk=order.chunk, connections=order.connections, gather=0),
     )
 
 

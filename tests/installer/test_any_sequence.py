@@ -79,7 +79,13 @@ def world(transitions: Path, tmp_path_factory) -> Iterator[World]:
         quiet, previous = (contents(folder / name / "x.gturbo") for name in ("quiet", "old"))
         source, paths = FolderSource(folder / "source"), prepared_paths(folder / "plan.gturbo")
         prepared = prepare(
-            Run(source, ENTRIES["demo"], paths, allow_unpinned=True, limits=Limits(chunk=CHUNK))
+            Run(
+                source,
+                ENTRIES["demo"],
+                paths,
+                allow_unpinned=True,
+                limits=Limits(chunk=CHUNK, gather=0),
+            )
         )
         digests = {r.id: digest_of(r, quiet) for r in prepared.plan.ranges}
         old = folder / "old" / "x.gturbo"
@@ -165,7 +171,7 @@ class Sequence(RuleBasedStateMachine):
             order = self.order(overwrite=True, pause_at=pause_at)
             assert self.command(order).error == "KeyboardInterrupt"
             if flip:
-                self.spoil_partial(self.paths.partial / "packed_experts/layer_00.bin", flip, "flip")
+                spoil(self.paths.partial / "packed_experts/layer_00.bin", flip, "flip")
 
     @rule(
         resume=st.booleans(),
@@ -224,7 +230,7 @@ class Sequence(RuleBasedStateMachine):
         if how == "add" and self.paths.partial.exists():
             (self.paths.partial / "stranger").write_text("from elsewhere")
         elif files:
-            self.spoil_partial(files[int(file * len(files))], byte, how)
+            spoil(files[int(file * len(files))], byte, how)
 
     @rule(byte=SHARE, how=st.sampled_from(["flip", "truncate", "delete"]))
     def damage_the_journal(self, byte: float, how: str) -> None:
@@ -251,18 +257,6 @@ class Sequence(RuleBasedStateMachine):
     def order(self, **how: object) -> Order:
         place, source = str(self.paths.final), self.world.server.base
         return Order(place, source, chunk=CHUNK, **{"mode": "count", **how})
-
-    def spoil_partial(self, path: Path, share: float, how: str) -> None:
-        """Spoil a file, but flip no padding of an output: no digest covers it."""
-        name, at = path.relative_to(self.paths.partial).as_posix(), int(share * path.stat().st_size)
-        parts = [p for r in self.world.plan.ranges for p in r.parts if p.path == name]
-        if (
-            how != "flip"
-            or name not in self.world.plan.outputs
-            or (name == WEIGHTS and at < len(self.world.index))
-            or any(p.destination_offset <= at < p.destination_end for p in parts)
-        ):
-            spoil(path, share, how)
 
     def others(self) -> set[str]:
         return {p.name for p in self.place.iterdir()} - {"x.gturbo"}

@@ -56,7 +56,7 @@ def toy_run(tmp_path: Path, folder: Path, **how: object) -> Run:
         ENTRIES["demo"],
         prepared_paths(folder / "x.gturbo"),
         allow_unpinned=True,
-        limits=Limits(chunk=4096),
+        limits=Limits(chunk=4096, gather=0),
         **how,
     )
 

@@ -101,7 +101,7 @@ class Reads(FolderSource):
 
 def demo_run(source: FolderSource, install: Path) -> Run:
     paths = prepared_paths(install)
-    return Run(source, DEMO, paths, limits=Limits(chunk=HEADERS * 2, connections=1))
+    return Run(source, DEMO, paths, limits=Limits(chunk=HEADERS * 2, connections=1, gather=0))
 
 
 def test_only_the_bytes_of_the_damaged_file_are_fetched(damaged, demo_install):

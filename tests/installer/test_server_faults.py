@@ -12,7 +12,7 @@ import trustme
 
 from mference import errors
 from mference.families import ENTRIES
-from mference.installer import Limits, http_source
+from mference.installer import Limits
 from mference.installer.installer import carry_out
 from mference.installer.journal import read_journal
 from mference.installer.paths import prepared_paths
@@ -152,7 +152,7 @@ class Place:
             ENTRIES["demo"],
             prepared_paths(self.folder / f"{self.made}.gturbo"),
             allow_unpinned=True,
-            limits=Limits(chunk=CHUNK, connections=connections),
+            limits=Limits(chunk=CHUNK, connections=connections, gather=0),
         )
 
     def carry_out(self) -> None:
@@ -213,11 +213,7 @@ def secure(tmp_path_factory) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize(("fault", "connections"), cases(PASSING))
-def test_an_install_completes_although(
-    place: Place, fault: Fault, connections: int, monkeypatch: pytest.MonkeyPatch
-):
-    if fault.then == "stall":
-        monkeypatch.setattr(http_source, "STALL_TIMEOUT_S", SHORT)
+def test_an_install_completes_although(place: Place, fault: Fault, connections: int):
     place.begin(connections, stalls=fault.then == "stall")
     place.server.arm(fault, skip=2, times=2)
     place.carry_out()
@@ -329,10 +325,8 @@ def test_answers_in_any_order_make_the_same_install(place: Place, connections: i
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_bad_line_does_not_change_the_install_and_needs_no_second_try(place, seed, monkeypatch):
+def test_a_bad_line_does_not_change_the_install_and_needs_no_second_try(place, seed):
     stalls = seed % 4 == 0
-    if stalls:
-        monkeypatch.setattr(http_source, "STALL_TIMEOUT_S", SHORT)
     place.begin(connections=1 + 3 * (seed % 2), stalls=stalls)
     place.server.faults = Unrest(seed, share=0.5, stall=stalls)
     place.carry_out()

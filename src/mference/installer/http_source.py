@@ -192,7 +192,7 @@ class HttpSource:
                 )
                 self._check_unchanged(name, answer.headers.get("ETag"))
                 with self._cut_off_by_interrupt(answer):
-                    broken = _take_body(answer, cursor, sink)
+                    broken = _take_body(answer, cursor, sink, self._client.timeout.read)
             if cursor.at < cursor.end and cursor.at - start < _PROGRESS:
                 if self._interrupted.is_set():
                     raise Interrupted
@@ -233,7 +233,7 @@ class HttpSource:
             ) as answer:
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            reason = str(exc) or type(exc).__name__
+            reason = str(exc).rstrip(".") or type(exc).__name__
             raise Unreachable(
                 f"{shown(url)} cannot be reached: {reason}. Check the address, the network and "
                 "the proxy settings, then try again."
@@ -276,10 +276,13 @@ def _keep_connection(answer: httpx.Response) -> None:
             answer.read()
 
 
-def _take_body(answer: httpx.Response, cursor: _Cursor, sink: Sink) -> str:
-    """Pass a body on; why it ended early, if it did. Raises `BodyExceeded`."""
+def _take_body(answer: httpx.Response, cursor: _Cursor, sink: Sink, patience: float | None) -> str:
+    """Pass a body on; why it ended early, if it did. Raises `BodyExceeded`.
+
+    The connection may be silent for `patience` seconds.
+    """
     try:
-        for data in _body(answer, cursor):
+        for data in _body(answer, cursor, patience):
             if cursor.at + len(data) > cursor.end:
                 raise BodyExceeded("the server sent more than the bytes that were asked for")
             for i in range(0, len(data), BLOCK):
@@ -290,7 +293,7 @@ def _take_body(answer: httpx.Response, cursor: _Cursor, sink: Sink) -> str:
     return ""
 
 
-def _body(answer: httpx.Response, cursor: _Cursor) -> Iterator[bytes]:
+def _body(answer: httpx.Response, cursor: _Cursor, patience: float | None) -> Iterator[bytes]:
     """A body's bytes: the first through the client, the rest straight from its connection.
 
     The client hands on at most 64 KiB at a time, copies each three times, and with TLS has 16 KiB
@@ -304,7 +307,7 @@ def _body(answer: httpx.Response, cursor: _Cursor) -> Iterator[bytes]:
         return
     yield next(blocks, b"")
     while cursor.at < cursor.end:
-        data = stream.read(min(BLOCK, cursor.end - cursor.at), STALL_TIMEOUT_S)
+        data = stream.read(min(BLOCK, cursor.end - cursor.at), patience)
         if not data:
             return
         yield data

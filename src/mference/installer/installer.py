@@ -1,7 +1,7 @@
 """The sequence of an install, from the lock to the moment the directory appears."""
 
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,29 +51,38 @@ def carry_out(run: Run) -> InstallReport:
     `InstallError` branch and `UnsupportedModel`.
     """
     began = time.monotonic()
-    paths = run.paths
-    with InstallLock(paths.lock):
-        if recover(paths) and run.resume:
-            return _finished_before(run, began)
-        check_start(paths, overwrite=run.overwrite, resume=run.resume)
+    with InstallLock(run.paths.lock):
         try:
-            saved = saved_journal(run) if run.resume else None
-            snapshot, manifest, reused = _build(run, saved)
-            promote(paths.partial, paths.final)
-            remove_partial(paths)
-            sync_directory(paths.final.parent)
-        except BaseException as exc:
-            failure = named(exc) if isinstance(exc, OSError) else exc
-            if not paths.checkpoint.exists():
-                remove_partial(paths)
-            elif not isinstance(exc, StateError):
-                failure.add_note(
-                    f"What was copied is kept in {paths.partial}. {HOW_TO_RESUME} {HOW_TO_DISCARD}"
-                )
-            if failure is exc:
-                raise
-            raise failure from exc
+            if recover(run.paths) and run.resume:
+                return _finished_before(run, began)
+            check_start(run.paths, overwrite=run.overwrite, resume=run.resume)
+            snapshot, manifest, reused = _install(run)
+        except OSError as exc:
+            raise named(exc) from exc
     return _report(run, snapshot.entry, manifest, reused, began)
+
+
+def _install(run: Run) -> tuple[Snapshot, Manifest, int]:
+    paths = run.paths
+    try:
+        saved = saved_journal(run) if run.resume else None
+        built = _build(run, saved)
+        promote(paths.partial, paths.final)
+        remove_partial(paths)
+        sync_directory(paths.final.parent)
+        return built
+    except BaseException as exc:
+        failure = named(exc) if isinstance(exc, OSError) else exc
+        if not paths.checkpoint.exists():
+            with suppress(OSError):  # the next command removes it as well
+                remove_partial(paths)
+        elif paths.partial.exists() and not isinstance(exc, StateError):
+            failure.add_note(
+                f"What was copied is kept in {paths.partial}. {HOW_TO_RESUME} {HOW_TO_DISCARD}"
+            )
+        if failure is exc:
+            raise
+        raise failure from exc
 
 
 def _finished_before(run: Run, began: float) -> InstallReport:

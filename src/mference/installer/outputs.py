@@ -3,16 +3,21 @@
 import shutil
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from mference.installer.copying import copy_ranges
 from mference.installer.journal import Journal, write_journal
 from mference.installer.preparation import Preparation
 from mference.installer.resume import still_valid
 from mference.installer.run import Run
+from mference.installer.source import BLOCK
 from mference.installer.space import check_space, free_space, required_space, unallocated
 from mference.store.directory import EXPERTS, TOKENIZER, WEIGHTS
 from mference.store.manifest import FileRecord
-from mference.store.writing import new_file, sync_directory, take_room
+from mference.store.writing import new_file, sync_directory, sync_file, take_room
+
+if TYPE_CHECKING:
+    from mference.installer.plan import Copy
 
 
 def make_outputs(
@@ -41,6 +46,8 @@ def make_outputs(
     if not saved:
         paths.starting.rename(paths.partial)
         sync_directory(where)
+    if valid:
+        _clear_gaps(paths.partial, prepared)
     journal, files = copy_ranges(run, prepared.plan, journal)
     return journal, files, (valid or prepared.journal).destination_bytes
 
@@ -73,6 +80,33 @@ def _clear(folder: Path, keep: Collection[str], prefix: str = "") -> None:
             _clear(path, keep, f"{name}/")
         else:
             shutil.rmtree(path)
+
+
+def _clear_gaps(partial: Path, prepared: Preparation) -> None:
+    """See that there are zeros where no range writes, which no digest covers."""
+    parts: dict[str, list[Copy]] = {path: [] for path in prepared.plan.outputs}
+    for r in prepared.plan.ranges:
+        for part in r.parts:
+            parts[part.path].append(part)
+    for path, size in prepared.plan.outputs.items():
+        at = len(prepared.index) if path == WEIGHTS else 0
+        with (partial / path).open("r+b") as file:
+            for part in sorted(parts[path], key=lambda p: p.destination_offset):
+                _clear_gap(file, at, part.destination_offset)
+                at = part.destination_end
+            _clear_gap(file, at, size)
+            file.flush()
+            sync_file(file.fileno())
+
+
+def _clear_gap(file: BinaryIO, start: int, end: int) -> None:
+    while start < end:
+        file.seek(start)
+        count = min(BLOCK, end - start)
+        if file.read(count).strip(b"\0"):
+            file.seek(start)
+            file.write(bytes(count))
+        start += count
 
 
 def _create_files(folder: Path, prepared: Preparation) -> None:

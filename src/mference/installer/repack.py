@@ -220,6 +220,10 @@ def _affine(
 ) -> QuantizedTensor:
     """A weight whose scales and biases are in the source: all three are copied as they are."""
     stem = weight.name.removesuffix(_WEIGHT)
+    for suffix in (_SCALES, _BIASES):
+        if stem + suffix not in tensors:
+            raise CheckpointError(f"'{weight.name}' has no {suffix[1:]}", f"missing_{suffix[1:]}")
+    _check_size(weight)
     columns = weight.shape[-1] * (32 // bits)
     if columns % group:
         raise CheckpointError(
@@ -228,8 +232,6 @@ def _affine(
     shape = (*weight.shape[:-1], columns // group)
     parts = []
     for suffix in (_SCALES, _BIASES):
-        if stem + suffix not in tensors:
-            raise CheckpointError(f"'{weight.name}' has no {suffix[1:]}", f"missing_{suffix[1:]}")
         _check(tensors[stem + suffix], "BF16", shape)
         parts.append(Part(tensors[stem + suffix], shape))
     scales, biases = parts

@@ -62,20 +62,17 @@ def carry_out_repair(run: Run) -> RepairReport:
     with InstallLock(run.paths.lock):
         check_kinds(run.paths)
         data, manifest = read_repairable(final)
-        damaged = _damaged(run)
         try:
+            damaged = _damaged(run)
+            recover(run.paths)
             if damaged:
-                recover(run.paths)
                 _check_folders(final)
                 left = damaged - _put_in_place(run.paths, manifest, damaged)
                 if left:
                     _make_again(run, manifest, left)
             remove_partial(run.paths)
-            source = (
-                (run.entry.repo, run.entry.revision)
-                if run.entry.model_id == manifest.model_id
-                else None
-            )
+            pinned = run.entry.model_id == manifest.model_id
+            source = (run.entry.repo, run.entry.revision) if pinned else None
             receipt = new_receipt(final, data, manifest, TOOL_INSTALL, source)
             write_atomically(final / RECEIPT, encode_receipt(receipt))
         except OSError as exc:
