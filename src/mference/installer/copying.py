@@ -260,7 +260,7 @@ class _Copying:
 
     def _forget_hashed(self) -> None:
         """Free the memory that holds files which nobody reads again, for those still to come."""
-        for path in self.hashes.keys() - self._forgotten:
+        for path in set(self.hashes) - self._forgotten:
             with (self._run.paths.partial / path).open("rb") as file:
                 forget_pages(file.fileno())
             self._forgotten.add(path)
