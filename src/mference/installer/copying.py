@@ -25,7 +25,7 @@ from mference.installer.run import Progress, Run
 from mference.installer.source import Interrupted
 from mference.installer.space import free_space, unallocated
 from mference.installer.transfer import copy_range, digested_bytes
-from mference.store.directory import file_blocks
+from mference.store.directory import WEIGHTS, file_blocks
 from mference.store.manifest import FileRecord
 from mference.store.writing import forget_pages, sync_file
 
@@ -85,9 +85,19 @@ def copy_ranges(
 
 
 def in_store_order(plan: RangePlan, ranges: Iterable[Range]) -> list[Range]:
-    """Ranges in the order of the first byte that they fill, so that one file after another ends."""
+    """Ranges in an order in which one layer file after another becomes whole.
+
+    First those that fill common weights alone, then layer by layer what fills experts, with what
+    else lies between them in the source: of that, most is common weights, which end last.
+    """
     rank = {path: i for i, path in enumerate(plan.outputs)}
-    return sorted(ranges, key=lambda r: min((rank[p.path], p.destination_offset) for p in r.parts))
+
+    def key(r: Range) -> tuple[int, tuple[int, int]]:
+        layers = (rank[part.path] for part in r.parts if part.path != WEIGHTS)
+        first = min((rank[part.path], part.destination_offset) for part in r.parts)
+        return min(layers, default=-1), first
+
+    return sorted(ranges, key=key)
 
 
 class _Copying:
@@ -296,7 +306,7 @@ class _Copying:
 
     def _fill(self, r: Range) -> None:
         """Have each file hashed that has become whole."""
-        for path in {part.path for part in r.parts}:
+        for path in dict.fromkeys(part.path for part in r.parts):
             self._unfilled[path] -= 1
             if not self._unfilled[path]:
                 self._hash_file(path)
