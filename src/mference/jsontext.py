@@ -234,13 +234,14 @@ def _pretty(value: object, newline: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _sort_key(key: str) -> tuple[list[tuple[int, int]], str]:
-    weights: list[tuple[int, int]] = []
+def _sort_key(key: str) -> tuple[list[tuple[int, int, str]], str]:
+    weights: list[tuple[int, int, str]] = []
     for i, part in enumerate(_DIGITS.split(key)):
         if i % 2:
-            weights.append((ord("0"), int(part)))
+            digits = part.lstrip("0")  # compared as text: Python reads no number of any length
+            weights.append((ord("0"), len(digits), digits))
         else:
-            weights += [(ord(c), 0) for c in part.lower()]
+            weights += [(ord(c), 0, "") for c in part.lower()]
     return weights, key
 
 

@@ -175,8 +175,18 @@ def test_a_tensor_of_no_known_family_is_refused(place: Place, name):
     place.refused(CheckpointError, "unknown_tensor_prefix")
 
 
-def test_a_tensor_whose_name_looks_like_a_path_is_only_a_name(place: Place):
-    add_tensor(place, "language_model.model/../../../../secret", "F16", [4], 8)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "language_model.model/../../../../secret",
+        f"{TRUNK}layers.{'9' * 5000}.x.weight",
+        f"{EXPERTS.replace('0', '9' * 5000)}gate_proj.biases",
+        f"{TRUNK}layers.\u0660.input_layernorm.weight",
+    ],
+    ids=["a path", "a layer of many digits", "its experts", "a digit beyond ASCII"],
+)
+def test_a_tensor_with_an_odd_name_is_copied_and_its_name_means_nothing(place: Place, name):
+    add_tensor(place, name, "F16", [4], 8)
     before = place.everything("outside")
     verify_install(place.install().path)
     assert place.everything("outside") == before

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from mference import errors
-from mference.installer.http_rules import RetryPolicy
+from mference.installer.http_rules import RetryPolicy, next_hop
 from mference.installer.http_source import HttpSource
 from mference.installer.source import read_small
 from tests.installer.server import serve
@@ -77,6 +77,13 @@ def test_a_redirect_to_plain_http_is_refused():
     with pytest.raises(errors.RedirectRejected, match="plain HTTP"):
         read_small(source, "f", 10)
     source.close()
+
+
+@pytest.mark.parametrize("kind", ["metadata", "payload"])
+@pytest.mark.parametrize("location", ["https://[/x", "//[", "https://h:x/", "https://h:99999/"])
+def test_a_redirect_to_what_is_no_address_is_refused(kind, location):
+    with pytest.raises(errors.RedirectRejected, match="no address"):
+        next_hop(kind, "https://hub.test/m/f", location, 0)
 
 
 def test_a_body_longer_than_asked_for_is_refused_without_growing_the_file():

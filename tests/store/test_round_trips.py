@@ -173,3 +173,9 @@ def test_keys_are_ordered_by_number_and_without_case():
         "expertsPerLayer",
         "expertStride",
     ]
+
+
+def test_keys_with_numbers_of_any_length_are_ordered_by_them():
+    keys = ["b", "b09", "b10", "b" + "0" * 5000 + "11", "b" + "9" * 5000, "b1" + "0" * 5000]
+    text = pretty(dict.fromkeys(reversed(keys), 1)).decode()
+    assert [line.split('"')[1] for line in text.splitlines()[1:-1]] == keys

@@ -17,6 +17,8 @@ MULTIMODAL_PREFIXES = (
     "model.audio.",
 )
 
+_LAYER = r"(\d{1,9})"  # more digits are no layer's number, and Python may refuse to read them
+
 QUANT_SLOTS = ("embedding", "attention", "router", "sharedExpert", "routedExpert")
 
 
@@ -227,7 +229,7 @@ def classify(
         suffixes.append(rules.row_scale.suffix)
     pattern = (
         re.escape(rules.layer_prefix)
-        + r"(\d+)"
+        + _LAYER
         + re.escape(rules.routed_container)
         + f"(gate|up|down)_proj(?:{'|'.join(map(re.escape, suffixes))})"
     )
@@ -246,7 +248,7 @@ def resident_order(rules: SourceRules, name: str) -> tuple[int, int, int, str]:
         return 3, 0, 0, name
     if name == rules.head:
         return 4, 0, 0, name
-    match = re.match(re.escape(rules.layer_prefix) + r"(\d+)\.", name, re.ASCII)
+    match = re.match(re.escape(rules.layer_prefix) + _LAYER + r"\.", name, re.ASCII)
     if not match:
         return 2, 0, 0, name
     return 1, int(match[1]), _slot_rank(rules, name[match.end() :]), name

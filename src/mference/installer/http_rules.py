@@ -188,8 +188,13 @@ def next_hop(
     A payload redirect must lead to HTTPS. A metadata redirect is followed only to HTTPS on the
     same host: None means that the redirect itself is the answer. Raises `RedirectRejected`.
     """
-    target = urljoin(url, location)
-    same_host = _host(url) == _host(target)
+    try:
+        target = urljoin(url, location)
+        same_host = _host(url) == _host(target)
+    except ValueError:  # a port that is no number, half of an IPv6 address
+        raise RedirectRejected(
+            f"{shown(url)} redirects to what is no address: {shown(location)}. Name another source."
+        ) from None
     secure = urlsplit(target).scheme == "https"
     if kind == "metadata":
         return (target, True) if same_host and secure and followed < limit else None
