@@ -4,10 +4,11 @@ import pytest
 
 from mference.errors import CheckpointError
 from mference.families import ENTRIES, FAMILIES
+from mference.families.family import Quantization
 from mference.families.gemma4 import BASELINE
 from mference.installer.plan import MAX_CHUNK, check_destinations, plan_ranges
 from mference.installer.repack import plan_repack
-from mference.installer.snapshot import Quantization, read_quantization
+from mference.installer.snapshot import read_quantization
 from mference.store.layout import encode_layout
 from tests.installer.toys import EXPERTS, source_tensors
 from tests.store.toys import TRUNK

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mference import errors
 from mference.families import FAMILIES
-from mference.jsontext import pretty
+from mference.jsontext import pretty, pretty_parts
 from mference.store.layout import (
     ExpertLayout,
     LayerLayout,
@@ -152,6 +152,12 @@ json_values = st.recursive(
 @given(st.dictionaries(names, json_values, max_size=4))
 def test_pretty_json_means_what_it_was_made_of(document):
     assert json.loads(pretty(document)) == document
+
+
+@given(st.lists(st.lists(st.integers(), max_size=2), max_size=3))
+def test_an_array_may_be_written_item_by_item(items):
+    parts = pretty_parts({"a": 1, "items": iter(items), "z": {}})
+    assert "".join(parts).encode() == pretty({"a": 1, "items": items, "z": {}})
 
 
 @settings(deadline=None)
