@@ -24,7 +24,7 @@ folder = Path(sys.argv[1])
 paths = planned_paths(folder / "model.gturbo")
 run = Run(FolderSource(folder), ENTRIES["deepseekv4flash"], paths, allow_unpinned=True)
 began = time.monotonic()
-prepared = prepare(run, folder / "staging")
+prepared = prepare(run)
 seconds = time.monotonic() - began
 try:
     # Unlike getrusage's, this peak does not include the parent's memory at the fork.
