@@ -292,12 +292,6 @@ def planned_download(arguments: list[str], work: Path) -> int:
     return int(json.loads(result.stdout)["download"])
 
 
-def knows_connections() -> bool:
-    """Whether the installer can use more than one connection."""
-    command = [*COMMAND, "install", "--help"]
-    return "--connections" in subprocess.run(command, capture_output=True, text=True).stdout
-
-
 def measure(port: int, source: Path, work: Path, connections: list[int], pairs: int) -> None:
     """Print both tables."""
     names = sorted(path.name for path in source.glob("*.safetensors"))
@@ -326,8 +320,7 @@ def measure(port: int, source: Path, work: Path, connections: list[int], pairs: 
     for pair in range(pairs):
         plain.append(time_plain(fastest, wanted, work)[0])
         for n, costs in installs.items():
-            flag = ["--connections", str(n)] if n else []
-            costs.append(time_install([*arguments, *flag], work))
+            costs.append(time_install([*arguments, "--connections", str(n)], work))
             print(f"pair {pair + 1}: plain {plain[-1]:.1f} s, install {costs[-1]}", file=sys.stderr)
     print("\n| | connections | s | GB/s | time / plain | processor s | peak MB |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
@@ -337,7 +330,7 @@ def measure(port: int, source: Path, work: Path, connections: list[int], pairs: 
         seconds = median(cost.seconds for cost in costs)
         ratio = median(c.seconds / p for c, p in zip(costs, plain, strict=True))
         print(
-            f"| install | {n or 1} | {seconds:.1f} | {download / 1e9 / seconds:.3f} "
+            f"| install | {n} | {seconds:.1f} | {download / 1e9 / seconds:.3f} "
             f"| {ratio * wanted.size / download:.2f} "
             f"| {median(cost.processor for cost in costs):.1f} "
             f"| {median(cost.peak for cost in costs) / 1e6:.0f} |"
@@ -356,7 +349,6 @@ def main() -> None:
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, _: sys.exit(128 + caught))
-    connections = options.connections if knows_connections() else [0]
     size = SIZES[options.size]
     with (
         tempfile.TemporaryDirectory(dir=options.at, prefix="install-") as work,
@@ -371,7 +363,7 @@ def main() -> None:
         )
         print("python benchmarks/install.py", *sys.argv[1:], flush=True)
         with served(source) as port:
-            measure(port, source, Path(work), connections, options.pairs)
+            measure(port, source, Path(work), options.connections, options.pairs)
 
 
 if __name__ == "__main__":

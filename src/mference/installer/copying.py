@@ -275,12 +275,12 @@ class _Copying:
                 forget_pages(file.fileno())
             self._forgotten.add(path)
 
-    def _next_events(self) -> Iterator["_Event"]:
+    def _next_events(self) -> Iterator[_Event]:
         with suppress(Empty):
             yield self._events.get(timeout=_REPORT_INTERVAL_S)
         yield from self._drained()
 
-    def _drained(self) -> Iterator["_Event"]:
+    def _drained(self) -> Iterator[_Event]:
         with suppress(Empty):
             while True:
                 yield self._events.get_nowait()
