@@ -173,8 +173,8 @@ def test_promotion(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     final: Path = run.paths.final
     if case.given["final"] == "directory":
         final.mkdir()
-        for name in ("old", "manifest.json"):
-            (final / name).touch()
+        (final / "old").touch()
+        (final / "manifest.json").write_text('{"magic": "GTURBO"}')
     swaps = []
     if not case.given.get("swap_supported", True):
 

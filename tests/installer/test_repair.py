@@ -129,6 +129,35 @@ def test_an_interrupted_repair_goes_on_where_it_stopped(damaged, demo_install):
     assert left_of(damaged) == ["x.gturbo", "x.gturbo.install.lock"]
 
 
+def test_a_repair_of_two_files_fetches_nothing_twice(damaged, demo_install):
+    flip(damaged / LAYER)
+    flip(damaged / OTHER)
+    source = Reads()
+    source.stop_after = (damaged / LAYER).stat().st_size + 12 * HEADERS
+    with pytest.raises(KeyboardInterrupt):
+        carry_out_repair(demo_run(source, damaged))
+    journal = json.loads((damaged.parent / "x.gturbo.repair.json").read_text())
+    recorded = sum(done["sourceBytes"] for done in journal["completedRanges"])
+    source.stop_after, source.bytes = None, 0
+    carry_out_repair(demo_run(source, damaged))
+    # Reads that may be of metadata are not counted.
+    left = journal["totalSourceBytes"] - recorded
+    assert left - 2 * HEADERS < source.bytes <= left
+    assert contents(damaged) == contents(demo_install)
+
+
+def test_a_checkpoint_of_a_repair_without_its_files_is_no_hindrance(damaged, demo_install):
+    flip(damaged / LAYER)
+    source = Reads()
+    source.stop_after = 12 * HEADERS
+    with pytest.raises(KeyboardInterrupt):
+        carry_out_repair(demo_run(source, damaged))
+    shutil.rmtree(RepairPaths(damaged).partial)
+    source.stop_after = None
+    assert carry_out_repair(demo_run(source, damaged)).repaired == (LAYER,)
+    assert contents(damaged) == contents(demo_install)
+
+
 def test_files_that_were_made_but_not_moved_are_not_fetched_again(damaged, demo_install):
     made = RepairPaths(damaged).partial / LAYER
     made.parent.mkdir(parents=True)

@@ -193,6 +193,43 @@ def test_an_overwrite_can_be_resumed_and_keeps_the_old_install_until_then(source
     assert contents(final) == contents(tmp_path / "whole.gturbo")
 
 
+def test_a_directory_that_appears_meanwhile_is_not_replaced(source, tmp_path):
+    final = tmp_path / "x.gturbo"
+
+    def plant(progress: Progress) -> None:
+        if progress.phase == "verify" and not final.exists():
+            final.mkdir()
+            (final / "precious").write_text("mine")
+
+    run = toy_run(source, final, report=plant)
+    with pytest.raises(errors.InstallError, match="exists already"):
+        carry_out(run)
+    assert (final / "precious").read_text() == "mine"
+    (final / "precious").unlink()
+    final.rmdir()
+    run.resume, run.report = True, lambda _: None
+    assert carry_out(run).reused > 0
+
+
+def test_a_folder_that_only_looks_like_an_install_is_not_overwritten(source, tmp_path):
+    final = tmp_path / "app"
+    final.mkdir()
+    (final / "manifest.json").write_text('{"name": "my web app"}')
+    with pytest.raises(errors.UnsafePath, match="no install"):
+        carry_out(toy_run(source, final, overwrite=True))
+    assert (final / "manifest.json").exists()
+
+
+def test_resuming_before_the_first_range_needs_no_room_twice(source, tmp_path):
+    fresh = look_ahead(toy_run(source, tmp_path / "x.gturbo"))
+    source.ranges = []
+    run = toy_run(source, tmp_path / "x.gturbo")
+    interrupt(source, run, METADATA)
+    assert read_journal(run.paths.checkpoint).completed == ()
+    run.resume = True
+    assert look_ahead(run).required < fresh.required
+
+
 def test_another_folder_cannot_continue_an_unpinned_install(source, tmp_path):
     whole = reads_of(source, tmp_path / "whole.gturbo")
     run = toy_run(source, tmp_path / "x.gturbo")

@@ -322,11 +322,12 @@ class _Copying:
         return unallocated(self._run.paths.partial / path for path in self._plan.outputs)
 
     def _no_space(self, free: int) -> NoSpace:
-        needed = self._unallocated()
-        amount = f"free at least {needed - free} more" if needed > free else "free some space"
+        # As much as a resumed install asks for before it begins.
+        needed = self._unallocated() + self._plan.chunk + self._run.entry.reserve_bytes
         return NoSpace(
             f"No space left on device for {self._run.paths.partial}: the rest of the install needs "
-            f"{needed} bytes, {free} are free; {amount}, then continue"
+            f"{needed} bytes, {free} are free; free at least {max(1, needed - free)} more, then "
+            "continue"
         )
 
     def _report(self) -> None:

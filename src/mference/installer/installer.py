@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mference.errors import StateError
 from mference.families import FAMILIES, PinnedEntry, entry_by_model_id
+from mference.installer.advice import HOW_TO_DISCARD, HOW_TO_RESUME
 from mference.installer.journal import Journal, write_journal
 from mference.installer.lock import InstallLock
 from mference.installer.outputs import make_outputs, space_needed
@@ -19,8 +20,13 @@ from mference.installer.run import InstallPlan, InstallReport, Progress, Run
 from mference.installer.sidecars import write_sidecars
 from mference.installer.snapshot import Snapshot
 from mference.installer.space import check_space, free_space, named
-from mference.installer.state import HOW_TO_DISCARD, HOW_TO_RESUME, check_start, remove_partial
+from mference.installer.state import (
+    check_final,
+    check_start,
+    remove_partial,
+)
 from mference.store.directory import (
+    EXPERTS,
     LAYOUT,
     MANIFEST,
     RECEIPT,
@@ -67,6 +73,7 @@ def _install(run: Run) -> tuple[Snapshot, Manifest, int]:
     try:
         saved = saved_journal(run) if run.resume else None
         built = _build(run, saved)
+        check_final(paths, overwrite=run.overwrite)  # hours may have passed
         promote(paths.partial, paths.final)
         remove_partial(paths)
         sync_directory(paths.final.parent)
@@ -121,7 +128,7 @@ def look_ahead(run: Run) -> InstallPlan:
         if saved:
             check_same(saved, prepared.journal)
             saved = still_valid(saved, prepared, run)
-    required = space_needed(run, prepared, saved or prepared.journal)
+    required = space_needed(run, prepared, saved)
     free = free_space(run.paths.final.parent)
     check_space(required, free, run.paths.final.parent)
     return InstallPlan(
@@ -153,7 +160,9 @@ def _build(run: Run, saved: Journal | None) -> tuple[Snapshot, Manifest, int]:
 
 
 def _write_layout(partial: Path, layout: Layout) -> FileRecord:
-    return FileRecord(*write_chunks(partial / LAYOUT, layout_chunks(layout)))
+    record = FileRecord(*write_chunks(partial / LAYOUT, layout_chunks(layout)))
+    sync_directory(partial / EXPERTS)
+    return record
 
 
 def _new_manifest(prepared: Preparation, files: dict[str, FileRecord]) -> Manifest:

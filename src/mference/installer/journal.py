@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mference.errors import StateCorrupt
-from mference.installer.state import HOW_TO_DISCARD
+from mference.installer.advice import HOW_TO_DISCARD
 from mference.jsontext import Fields, compact, parse
 from mference.store.writing import write_atomically
 

@@ -36,7 +36,7 @@ def make_outputs(
         _clear(paths.partial, keep=prepared.plan.outputs if valid else ())
     journal = valid or prepared.journal
     where = paths.final.parent
-    check_space(space_needed(run, prepared, journal), free_space(where), where)
+    check_space(space_needed(run, prepared, valid), free_space(where), where)
     place = paths.partial if saved else paths.starting
     for folder in (place, place / EXPERTS, place / TOKENIZER):
         folder.mkdir(exist_ok=True)
@@ -52,18 +52,18 @@ def make_outputs(
     return journal, files, (valid or prepared.journal).destination_bytes
 
 
-def space_needed(run: Run, prepared: Preparation, journal: Journal) -> int:
-    """Bytes that must be free to make what the journal lacks. Raises `InstallError`.
+def space_needed(run: Run, prepared: Preparation, valid: Journal | None) -> int:
+    """Bytes that must be free to make what valid saved state lacks. Raises `InstallError`.
 
     Those that files of an unfinished install have taken already are not needed again.
     """
     taken = 0
-    if journal.completed:
+    if valid:
         outputs = [run.paths.partial / path for path in prepared.plan.outputs]
-        taken = prepared.output_bytes - unallocated(outputs)
+        taken = max(valid.destination_bytes, prepared.output_bytes - unallocated(outputs))
     return required_space(
         prepared.output_bytes,
-        max(journal.destination_bytes, taken),
+        taken,
         prepared.plan.chunk,
         run.entry.reserve_bytes,
     )

@@ -67,9 +67,7 @@ def carry_out_repair(run: Run) -> RepairReport:
             recover(run.paths)
             if damaged:
                 _check_folders(final)
-                left = damaged - _put_in_place(run.paths, manifest, damaged)
-                if left:
-                    _make_again(run, manifest, left)
+                _make_again(run, manifest, damaged)
             remove_partial(run.paths)
             pinned = run.entry.model_id == manifest.model_id
             source = (run.entry.repo, run.entry.revision) if pinned else None
@@ -119,10 +117,10 @@ def _check_folders(final: Path) -> None:
         folder.mkdir(exist_ok=True)
 
 
-def _put_in_place(paths: InstallPaths, manifest: Manifest, names: set[str]) -> set[str]:
-    """Move each new file that is as the manifest says over the damaged one; which they are."""
-    moved = set()
-    for name in sorted(names):
+def _made(paths: InstallPaths, manifest: Manifest, names: set[str]) -> set[str]:
+    """Which of the new files are there and as the manifest says."""
+    made = set()
+    for name in names:
         new, record = paths.partial / name, manifest.files[name]
         if (
             new.is_file()
@@ -130,29 +128,45 @@ def _put_in_place(paths: InstallPaths, manifest: Manifest, names: set[str]) -> s
             and new.stat().st_size == record.size
             and sha256_file(new) == record.sha256.lower()
         ):
-            old = paths.final / name
-            if old.is_dir() and not old.is_symlink():
-                raise UnsafePath(f"{old} is a directory where a file should be. Remove it.")
-            new.replace(old)
-            sync_directory(old.parent)
-            moved.add(name)
-    return moved
+            made.add(name)
+    return made
+
+
+def _put_in_place(paths: InstallPaths, manifest: Manifest, names: set[str]) -> set[str]:
+    """Move each new file that is as the manifest says over the damaged one; which are left."""
+    made = _made(paths, manifest, names)
+    for name in sorted(made):
+        old = paths.final / name
+        if old.is_dir() and not old.is_symlink():
+            raise UnsafePath(f"{old} is a directory where a file should be. Remove it.")
+        (paths.partial / name).replace(old)
+        sync_directory(old.parent)
+    return names - made
 
 
 def _make_again(run: Run, manifest: Manifest, names: set[str]) -> None:
     """Fetch files by name and put them in place. Raises `SourceMismatch` if they are others."""
     paths = run.paths
-    saved = read_journal(paths.checkpoint) if paths.checkpoint.exists() else None
+    begun = paths.checkpoint.exists() and paths.partial.exists()
+    saved = read_journal(paths.checkpoint) if begun else None
+    if saved is None or _made(paths, manifest, names) == names:
+        names = _put_in_place(paths, manifest, names)
+    if not names:
+        return
     run.report(Progress("plan", 0, 0))
-    prepared = _only(prepare(run), names)
-    if manifest.source_hash not in (None, f"sha256:{prepared.snapshot.index_sha256}"):
+    whole = prepare(run)
+    if manifest.source_hash not in (None, f"sha256:{whole.snapshot.index_sha256}"):
         raise SourceMismatch(
             f"{run.source.description} is not what {paths.final} was made of: its index has "
-            f"SHA-256 {prepared.snapshot.index_sha256}. Name that source (--source)."
+            f"SHA-256 {whole.snapshot.index_sha256}. Name that source (--source)."
         )
-    if saved is None or first_difference(saved, prepared.journal):
+    prepared = _only(whole, names)
+    if saved and first_difference(saved, prepared.journal):
+        # Some of what was begun is in place already, or other files are damaged now.
+        names, saved = _put_in_place(paths, manifest, names), None
+        prepared = _only(whole, names)
+    if saved is None:
         remove_partial(paths)
-        saved = None
     if prepared.plan.outputs:
         make_outputs(run, prepared, saved)
     else:
@@ -163,7 +177,7 @@ def _make_again(run: Run, manifest: Manifest, names: set[str]) -> None:
     for name in run.entry.sidecars:
         if f"{TOKENIZER}/{name}" in names:
             copy_sidecar(run, name, paths.partial / TOKENIZER / name)
-    others = names - _put_in_place(paths, manifest, names)
+    others = _put_in_place(paths, manifest, names)
     if others:
         remove_partial(paths)
         raise SourceMismatch(

@@ -7,11 +7,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from mference.errors import StateCorrupt, StateIncompatible
+from mference.installer.advice import HOW_TO_DISCARD
 from mference.installer.journal import CompletedRange, Journal, read_journal
 from mference.installer.plan import Range
 from mference.installer.preparation import UNPINNED_REVISION, Preparation
 from mference.installer.run import Progress, Run
-from mference.installer.state import HOW_TO_DISCARD
 from mference.installer.transfer import digested_bytes
 from mference.store.directory import EXPERTS, WEIGHTS
 

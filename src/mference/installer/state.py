@@ -11,18 +11,11 @@ from mference.errors import (
     StateMissing,
     UnsafePath,
 )
+from mference.installer.advice import HOW_TO_DISCARD, HOW_TO_RESUME
+from mference.installer.listing import is_install
 from mference.installer.lock import InstallLock
 from mference.installer.paths import InstallPaths, RepairPaths, prepared_paths
-from mference.store.directory import EXPERTS, MANIFEST, RECEIPT, WEIGHTS
 from mference.store.writing import temporary_of
-
-HOW_TO_RESUME = (
-    "Continue it with the same command and --resume, or install(..., resume=True) in Python."
-)
-HOW_TO_DISCARD = (
-    "Discard the saved state with 'mference install --discard-partial --output DIR', or "
-    "discard_partial in Python, then install again."
-)
 
 
 def check_kinds(paths: InstallPaths) -> None:
@@ -49,12 +42,7 @@ def check_start(paths: InstallPaths, *, overwrite: bool = False, resume: bool = 
     directory exists without `overwrite`; and `StateCorrupt`, `StateMissing` or `StateIncompatible`
     if saved state and `resume` do not fit.
     """
-    check_kinds(paths)
-    if paths.final.exists() and not overwrite:
-        raise InstallError(
-            f"{paths.final} exists already. Choose another output, or overwrite it (--overwrite)."
-        )
-    _check_replaceable(paths.final)
+    check_final(paths, overwrite=overwrite)
     partial, checkpoint = paths.partial.exists(), paths.checkpoint.exists()
     if partial != checkpoint:
         found, lost = (
@@ -70,13 +58,26 @@ def check_start(paths: InstallPaths, *, overwrite: bool = False, resume: bool = 
         )
 
 
+def check_final(paths: InstallPaths, *, overwrite: bool) -> None:
+    """Check that an install may be put at the final path, now.
+
+    Raises `UnsafePath`, also for an old directory that is no install, and `InstallError` if there
+    is an install that is not to be overwritten.
+    """
+    check_kinds(paths)
+    if paths.final.exists() and not overwrite:
+        raise InstallError(
+            f"{paths.final} exists already. Choose another output, or overwrite it (--overwrite)."
+        )
+    _check_replaceable(paths.final)
+
+
 def _check_replaceable(final: Path) -> None:
     """Check that an old directory is an install, whole or damaged, or empty. Raises `UnsafePath`.
 
     Replacing removes it with everything in it.
     """
-    names = {path.name for path in final.iterdir()} if final.exists() else set()
-    if names and names.isdisjoint((MANIFEST, RECEIPT, WEIGHTS, EXPERTS)):
+    if final.exists() and any(final.iterdir()) and not is_install(final):
         raise UnsafePath(
             f"{final} is not empty and no install, so it is not overwritten. Choose another "
             "output, or move it away."
