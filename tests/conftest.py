@@ -6,7 +6,6 @@ import os
 # all beside the model's own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import mference
+from tests.preloads import compiled
 
 
 @pytest.fixture(scope="session")
@@ -34,13 +34,7 @@ def demo_model(demo_install: Path) -> Iterator[mference.Model]:
 @pytest.fixture(scope="session")
 def faults(tmp_path_factory):
     """The library that injects faults into a process; see faults.c."""
-    compiler = shutil.which("cc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("needs a C compiler and LD_PRELOAD")
-    library = tmp_path_factory.mktemp("faults") / "faults.so"
-    source = Path(__file__).with_name("faults.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    return library
+    return compiled(Path(__file__).with_name("faults.c"), tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture(scope="session")

@@ -20,17 +20,8 @@ from mference.installer.run import InstallPlan, InstallReport, Progress, Run
 from mference.installer.sidecars import write_sidecars
 from mference.installer.snapshot import Snapshot
 from mference.installer.space import check_space, free_space, named
-from mference.installer.state import (
-    check_final,
-    check_start,
-    remove_partial,
-)
-from mference.store.directory import (
-    EXPERTS,
-    LAYOUT,
-    MANIFEST,
-    RECEIPT,
-)
+from mference.installer.state import check_final, check_start, remove_partial
+from mference.store.directory import EXPERTS, LAYOUT, MANIFEST, RECEIPT
 from mference.store.layout import Layout, layout_chunks
 from mference.store.manifest import (
     FileRecord,
@@ -41,12 +32,7 @@ from mference.store.manifest import (
 )
 from mference.store.opening import read_manifest_bytes
 from mference.store.receipt import TOOL_INSTALL, encode_receipt, new_receipt
-from mference.store.writing import (
-    sync_directory,
-    write_atomically,
-    write_chunks,
-    write_durably,
-)
+from mference.store.writing import sync_directory, write_atomically, write_chunks, write_durably
 
 
 def carry_out(run: Run) -> InstallReport:

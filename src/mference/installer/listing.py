@@ -15,6 +15,7 @@ from mference.errors import InstallError, StateError, StoreError
 from mference.families import ENTRIES
 from mference.installer.journal import read_journal
 from mference.installer.paths import SUFFIXES, InstallPaths
+from mference.installer.space import allocated
 from mference.jsontext import parse
 from mference.store.directory import (
     EXPERTS,
@@ -32,7 +33,6 @@ from mference.store.verify import damage_error, wrong_sizes
 
 _MARKS = {RECEIPT, WEIGHTS, EXPERTS}
 _OWN = {*_MARKS, MANIFEST, TOKENIZER, f"{MANIFEST}.tmp", f"{RECEIPT}.tmp", ".DS_Store"}
-_BLOCK = 512  # bytes of what POSIX counts in st_blocks
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def list_installs(place: str | Path) -> tuple[Listed, ...]:
         directory = Path(place).resolve()
         if not directory.name.endswith(SUFFIXES) and _may_be_install(directory):
             return _listed(InstallPaths(directory))
-        names = {_owner(name) for name in os.listdir(directory)}  # noqa: PTH208 - names alone
+        names = {owner(name) for name in os.listdir(directory)}  # noqa: PTH208 - names alone
     except (OSError, RuntimeError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "no usable path"
         raise InstallError(f"cannot list {place}: {reason}") from None
@@ -112,7 +112,7 @@ def disk_usage(directory: Path) -> int:
     for folder, _, names in os.walk(directory):
         for name in names:
             with suppress(OSError):
-                total += (Path(folder) / name).lstat().st_blocks * _BLOCK
+                total += allocated((Path(folder) / name).lstat())
     return total
 
 
@@ -199,7 +199,7 @@ def _names(directory: Path) -> set[str]:
         return set()
 
 
-def _owner(name: str) -> str:
+def owner(name: str) -> str:
     """The name of the install that a file or directory of this name belongs to, or may be."""
     suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
     return name.removesuffix(suffix)

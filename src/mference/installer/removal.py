@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mference.errors import InstallError, StoreError, UnsafePath
-from mference.installer.listing import Listed, found_at, is_install, is_unfinished
+from mference.installer.listing import Listed, found_at, is_install, is_unfinished, owner
 from mference.installer.lock import InstallLock
-from mference.installer.paths import SUFFIXES, InstallPaths, RepairPaths, planned_paths
+from mference.installer.paths import InstallPaths, RepairPaths, planned_paths
 from mference.installer.state import remove_partial
 from mference.store.directory import MANIFEST
 from mference.store.manifest import decode_manifest
@@ -72,12 +72,11 @@ def remove_install(
 def _look(paths: InstallPaths) -> Removal:
     _check_kinds(paths)
     final = paths.final
-    suffix = next((suffix for suffix in SUFFIXES if final.name.endswith(suffix)), None)
-    if suffix:
-        owner = final.with_name(final.name.removesuffix(suffix))
+    install = final.with_name(owner(final.name))
+    if install != final:
         raise UnsafePath(
-            f"{final} is a work file of the install {owner.name}. Remove them together: mference "
-            f"remove {shlex.quote(str(owner))}"
+            f"{final} is a work file of the install {install.name}. Remove them together: mference "
+            f"remove {shlex.quote(str(install))}"
         )
     if final.exists() and not is_install(final):
         raise UnsafePath(

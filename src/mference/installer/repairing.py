@@ -132,16 +132,14 @@ def _made(paths: InstallPaths, manifest: Manifest, names: set[str]) -> set[str]:
     return made
 
 
-def _put_in_place(paths: InstallPaths, manifest: Manifest, names: set[str]) -> set[str]:
-    """Move each new file that is as the manifest says over the damaged one; which are left."""
-    made = _made(paths, manifest, names)
+def _put_in_place(paths: InstallPaths, made: set[str]) -> None:
+    """Move new files over the damaged ones."""
     for name in sorted(made):
         old = paths.final / name
         if old.is_dir() and not old.is_symlink():
             raise UnsafePath(f"{old} is a directory where a file should be. Remove it.")
         (paths.partial / name).replace(old)
         sync_directory(old.parent)
-    return names - made
 
 
 def _make_again(run: Run, manifest: Manifest, names: set[str]) -> None:
@@ -149,8 +147,10 @@ def _make_again(run: Run, manifest: Manifest, names: set[str]) -> None:
     paths = run.paths
     begun = paths.checkpoint.exists() and paths.partial.exists()
     saved = read_journal(paths.checkpoint) if begun else None
-    if saved is None or _made(paths, manifest, names) == names:
-        names = _put_in_place(paths, manifest, names)
+    made = _made(paths, manifest, names)
+    if saved is None or made == names:
+        _put_in_place(paths, made)
+        names = names - made
     if not names:
         return
     run.report(Progress("plan", 0, 0))
@@ -163,7 +163,8 @@ def _make_again(run: Run, manifest: Manifest, names: set[str]) -> None:
     prepared = _only(whole, names)
     if saved and first_difference(saved, prepared.journal):
         # Some of what was begun is in place already, or other files are damaged now.
-        names, saved = _put_in_place(paths, manifest, names), None
+        _put_in_place(paths, made)
+        names, saved = names - made, None
         prepared = _only(whole, names)
     if saved is None:
         remove_partial(paths)
@@ -177,8 +178,9 @@ def _make_again(run: Run, manifest: Manifest, names: set[str]) -> None:
     for name in run.entry.sidecars:
         if f"{TOKENIZER}/{name}" in names:
             copy_sidecar(run, name, paths.partial / TOKENIZER / name)
-    others = _put_in_place(paths, manifest, names)
-    if others:
+    made = _made(paths, manifest, names)
+    _put_in_place(paths, made)
+    if others := names - made:
         remove_partial(paths)
         raise SourceMismatch(
             f"{run.source.description} gives other bytes for {', '.join(sorted(others))} than "

@@ -1,13 +1,12 @@
 """Whether the disk can hold an install."""
 
 import errno
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from mference.errors import InstallError, NoSpace
-
-_BLOCK = 512  # bytes of what POSIX counts in st_blocks
 
 
 def required_space(output: int, reused: int, chunk: int, reserve: int) -> int:
@@ -33,8 +32,13 @@ def unallocated(files: Iterable[Path]) -> int:
     total = 0
     for file in files:
         found = file.stat()
-        total += max(0, found.st_size - found.st_blocks * _BLOCK)
+        total += max(0, found.st_size - allocated(found))
     return total
+
+
+def allocated(file: os.stat_result) -> int:
+    """Bytes that a file takes on the disk."""
+    return file.st_blocks * 512  # the unit of POSIX, whatever the disk's blocks are
 
 
 def check_space(required: int, available: int, where: Path) -> None:
