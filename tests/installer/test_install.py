@@ -186,11 +186,11 @@ def test_an_unknown_entry_and_a_missing_folder_are_named(tmp_path: Path):
 
 def test_an_existing_install_is_kept_unless_overwritten(source: Path, tmp_path: Path):
     final = tmp_path / "x.gturbo"
-    final.mkdir()
-    (final / "manifest.json").write_text("of an old install")
+    install(source, final, entry="demo", allow_unpinned=True)
+    (final / "manifest.json").write_text("of a damaged install")
     with pytest.raises(errors.InstallError, match="exists already"):
         install(source, final, entry="demo", allow_unpinned=True)
-    assert (final / "manifest.json").read_text() == "of an old install"
+    assert (final / "manifest.json").read_text() == "of a damaged install"
     install(source, final, entry="demo", allow_unpinned=True, overwrite=True)
     verify_install(final)
     assert not (tmp_path / "x.gturbo.partial").exists()
