@@ -299,6 +299,7 @@ class Model:
         messages: Sequence[MessageLike],
         *,
         tools: Sequence[ToolLike] | None = None,
+        thinking: bool = False,
         on_prefill: OnPrefill | None = None,
         **settings: Unpack[Settings],
     ) -> Reply:
@@ -307,16 +308,19 @@ class Model:
         Args:
             messages: `{"role": "user", "content": "..."}` and so on, oldest first.
             tools: functions the model may call, declared as for OpenAI's chat completions.
+            thinking: let the model think first; what it thinks is `Reply.reasoning`.
             on_prefill: told the prompt tokens done, and their total, after each chunk.
             **settings: fields of `GenerationConfig`.
 
         Raises:
-            TemplateError: the messages or tools are not well formed.
+            TemplateError: the messages or tools are not well formed, or the model cannot think.
             ToolCallError: the model wrote a tool call that is not one.
             ConfigError, ContextLengthError, ExpertFillError: as in `generate`.
         """
         turns = conversation(messages)
-        answer = self.stream(turns, tools=tools, on_prefill=on_prefill, **settings)
+        answer = self.stream(
+            turns, tools=tools, thinking=thinking, on_prefill=on_prefill, **settings
+        )
         return answer.reply
 
     def stream(
@@ -324,6 +328,7 @@ class Model:
         prompt: str | Sequence[MessageLike],
         *,
         tools: Sequence[ToolLike] | None = None,
+        thinking: bool = False,
         on_prefill: OnPrefill | None = None,
         **settings: Unpack[Settings],
     ) -> Answer:
@@ -334,12 +339,14 @@ class Model:
         self._open()
         GenerationConfig(**settings)
         if isinstance(prompt, str):
+            if thinking:
+                raise ConfigError("thinking goes with messages; a text is continued as it stands")
             ids = self.format.raw_ids(prompt)
             return self.stream_ids(ids, chat=False, on_prefill=on_prefill, **settings)
         turns = conversation(prompt)
         if not turns:
             raise InvalidMessagesError("messages: there is no message to answer")
-        ids = self.format.prompt_ids(turns, tools)
+        ids = self.format.prompt_ids(turns, tools, enable_thinking=thinking)
         return self.stream_ids(ids, chat=True, tools=tools, on_prefill=on_prefill, **settings)
 
     def stream_ids(
@@ -367,7 +374,7 @@ class Model:
         config = GenerationConfig(**settings)
         prompt = _tokens(ids, engine.vocabulary)
         reader: Reader = (
-            self.format.assistant_reader(tools, config.stop)
+            self.format.assistant_reader(tools, config.stop, prompt=prompt)
             if chat
             else self.format.text_reader(config.stop)
         )

@@ -3,15 +3,21 @@ import shutil
 
 import pytest
 
-from mference.chat.dialects.base import AmbiguousBoundaryError, UnsupportedDialectError
+from mference.chat.dialects.base import (
+    AmbiguousBoundaryError,
+    NotInDialectError,
+    UnsupportedDialectError,
+)
 from mference.chat.dialects.gemma4 import GEMMA4
 from mference.chat.format import ChatFormat
 from mference.chat.parts import calls_of
-from mference.chat.template import MissingTemplateError
+from mference.chat.template import ChatTemplate, MissingTemplateError
 from mference.chat.tokenizer import Tokenizer
+from mference.chat.tools import InvalidToolsError
 from tests.chat.demo import CHECKPOINT, chat_format, prompts
 
 CHAT = chat_format()
+HELLO = [{"role": "user", "content": "Hello!"}]
 TOOLS = next(case["tools"] for case in prompts()["cases"] if case["tools"])
 
 
@@ -74,6 +80,27 @@ def test_without_a_template_tools_and_thinking_are_refused():
             framed.render([{"role": "user", "content": "x"}], **options)
 
 
+def test_thinking_is_refused_where_the_template_never_asks_for_it():
+    mute = ChatTemplate("{% set enable_thinking = 1 %}{# enable_thinking #}{{ bos_token }}", "mute")
+    form = ChatFormat(CHAT.tokenizer, GEMMA4, mute)
+    assert form.render(HELLO) == "<bos>"
+    with pytest.raises(NotInDialectError, match="mute has no thinking to turn on"):
+        form.render(HELLO, enable_thinking=True)
+
+
+def test_no_gemma_prompt_that_is_rendered_opens_a_thought():
+    for thinking in (False, True):
+        assert not CHAT.starts_in_thought(CHAT.prompt_ids(HELLO, enable_thinking=thinking))
+    opened = CHAT.tokenizer.encode("<|turn>model\n<|channel>thought\n")
+    assert CHAT.starts_in_thought(opened)
+    assert not CHAT.starts_in_thought([*opened, *CHAT.prompt_ids(HELLO)])
+
+
+def test_a_name_with_a_hyphen_cannot_be_offered_to_gemma():
+    with pytest.raises(InvalidToolsError, match=r"'a-b': .* rename"):
+        CHAT.render(HELLO, [{"name": "a-b"}])
+
+
 def test_raw_prompts_get_the_start_token_and_rendered_ones_bring_it():
     assert CHAT.raw_ids("x") == [2, *CHAT.tokenizer.encode("x")]
     assert CHAT.raw_ids("") == [2]
@@ -113,10 +140,13 @@ def test_a_call_that_is_not_in_the_render_is_no_boundary():
 def test_a_tokenizer_of_another_dialect_is_refused(tmp_path):
     file = tmp_path / "tokenizer.json"
     source = json.loads((CHECKPOINT / "tokenizer.json").read_text("utf-8"))
-    swapped = json.dumps(source).replace("<|turn>", "<|im_end|>")
-    file.write_text(swapped)
-    with pytest.raises(UnsupportedDialectError, match="chatml"):
-        ChatFormat.load(tmp_path)
+    for sign, says in (
+        ("<|message_user|>", "inkling"),
+        ("<|im_end|>", r"lacks .*the chatml dialect"),
+    ):
+        file.write_text(json.dumps(source).replace("<|turn>", sign))
+        with pytest.raises(UnsupportedDialectError, match=says):
+            ChatFormat.load(tmp_path)
     with pytest.raises(UnsupportedDialectError, match=r"lacks <\|turn>"):
         ChatFormat(Tokenizer.load(tmp_path), GEMMA4)
     shutil.copy(CHECKPOINT / "tokenizer.json", file)

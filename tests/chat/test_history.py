@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,13 +21,17 @@ def test_tool_results_go_with_the_call_they_answer():
     assert trimmed.dropped == 4
 
 
-def test_the_newest_results_keep_their_call():
+def test_the_newest_results_keep_their_call_and_the_question():
     call = {"role": "assistant", "tool_calls": [{"name": "f"}]}
     result = {"role": "tool", "content": "1"}
     system, user = {"role": "system", "content": "s"}, {"role": "user", "content": "u"}
-    trimmed = trim_history(conversation([system, user, call, result, result]), 1, len)
-    assert [m.role for m in trimmed.kept] == ["system", "assistant", "tool", "tool"]
+    older = [user, call, result]
+    trimmed = trim_history(conversation([system, *older, *older, call, result, result]), 1, len)
+    assert [m.role for m in trimmed.kept] == ["system", "user", "assistant", "tool", "tool"]
+    assert trimmed.dropped == 5
     assert not trimmed.fits
+    alone = trim_history(conversation([call, result, call, result]), 1, len)
+    assert [m.role for m in alone.kept] == ["assistant", "tool"]
 
 
 ROLES = st.sampled_from(["user", "assistant", "tool", "system"])
@@ -38,14 +44,20 @@ def test_whatever_the_roles_the_end_stays_and_no_result_loses_its_call(roles, li
     assert trimmed.dropped + len(trimmed.kept) == len(history)
     assert trimmed.fits == (len(trimmed.kept) <= limit)
     guided = bool(roles) and roles[0] == "system"
-    tail = trimmed.kept[guided:]
-    assert list(tail) == history[len(history) - len(tail) :]
-    if history:
-        assert trimmed.kept[-1] == history[-1]
     if guided:
         assert trimmed.kept[0] == history[0]
-    if trimmed.dropped and len(tail) > 1:
-        assert tail[0].role != "tool" or all(m.role == "tool" for m in history[guided:])
+    tail = list(trimmed.kept[guided:])
+    question = next((m for m in reversed(history) if m.role == "user"), None)
+    if roles[-1:] == ["tool"] and question is not None:
+        assert question in tail
+        if tail[0] == question:
+            del tail[0]
+    assert tail == history[len(history) - len(tail) :]
+    if history:
+        assert trimmed.kept[-1] == history[-1]
+    for before, message in pairwise(history[guided:]):
+        if message.role == "tool" and message in trimmed.kept:
+            assert before in trimmed.kept
 
 
 def test_a_conversation_of_nothing_is_left_alone():

@@ -6,10 +6,13 @@ import shutil
 import pytest
 
 import mference
+from mference.chat.tools import Tool
+from mference.cli.conversation import Conversation
 from mference.cli.output import show_reply
-from mference.model import Answer
+from mference.model import Answer, Model
 from mference.session.config import GenerationConfig
 from mference.session.generation import generate
+from tests.chat import qwen
 from tests.chat.demo import CHECKPOINT, chat_format
 from tests.session.scripted import ScriptedEngine
 
@@ -136,6 +139,39 @@ def test_thoughts_go_to_stderr_or_nowhere(capsys, demo_model, thinking):
     assert out == "Hello.\n"
     assert err == ("A greeting.\n" if thinking else "")
     assert (reply.content, reply.reasoning) == ("Hello.", "A greeting.")
+
+
+class _ScriptedModelEngine(ScriptedEngine):
+    """With the counters of a real engine, which answers report."""
+
+    def __init__(self, real, produced):
+        super().__init__(produced, vocabulary=1 << 18)
+        self.counters, self.memory_peak = real.counters, real.memory_peak
+
+
+def test_a_thought_before_a_call_is_shown_to_the_model_again_with_the_result(capsys, demo_model):
+    form = qwen.chat_format()
+    tool = Tool("get_weather")
+    call = "<tool_call>\n<function=get_weather>\n</function>\n</tool_call>"
+    written = f"Look.\n</think>\n\n{call}<|im_end|>", "Warm.\n</think>\n\n18C.<|im_end|>"
+    engine = _ScriptedModelEngine(
+        demo_model._engine, [token for text in written for token in form.tokenizer.encode(text)]
+    )
+    conversation = Conversation(
+        Model(demo_model.install, form, engine), {"temperature": 0}, tools=[tool], thinking=True,
+        figures=lambda _: None,
+    )  # fmt: skip
+    conversation.take("Weather?")
+    assert conversation.prompt == "get_weather result> "
+    conversation.take('{"degrees": 18}')
+    out, err = capsys.readouterr()
+    assert (out, err) == ("get_weather({})\n18C.\n", "Look.\nWarm.\n")
+    assert form.tokenizer.decode(engine.tokens, keep_special=True).endswith(
+        "user\nWeather?<|im_end|>\n"
+        f"<|im_start|>assistant\n<think>\nLook.\n</think>\n\n{call}<|im_end|>\n"
+        '<|im_start|>user\n<tool_response>\n{"degrees": 18}\n</tool_response><|im_end|>\n'
+        "<|im_start|>assistant\n<think>\nWarm.\n</think>\n\n18C."
+    )
 
 
 def test_thinking_is_asked_of_the_template(mference_command, demo_install, question):

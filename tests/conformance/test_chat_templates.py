@@ -3,22 +3,34 @@
 import pytest
 
 from mference.chat.dialects import detect
-from mference.chat.dialects.base import AmbiguousBoundaryError, UnsupportedDialectError
+from mference.chat.dialects.base import (
+    AmbiguousBoundaryError,
+    NotInDialectError,
+    UnsupportedDialectError,
+)
 from mference.chat.dialects.gemma4_schema import flattened
 from mference.chat.messages import InvalidMessagesError, conversation
 from mference.chat.template import MissingTemplateError
 from mference.chat.tokenizer import find_tokenizer
 from mference.errors import TemplateError
-from tests.chat.demo import chat_format
-from tests.chat.spoken import dialect_or_skip
+from tests.chat.spoken import chat_format_or_skip, dialect_or_skip
 from tests.conformance.loader import cases
 
 LABELS = {
     InvalidMessagesError: "invalid_messages",
     UnsupportedDialectError: "unsupported_dialect",
+    NotInDialectError: "unsupported_for_dialect",
     MissingTemplateError: "missing_tool_template",
     AmbiguousBoundaryError: "ambiguous_boundary",
     TemplateError: "template_error",
+}
+# Tokens that the code has no use for, or none by that name.
+TOKENS = {
+    "bos": "<bos>",
+    "pad": "<pad>",
+    "im_start": "<|im_start|>",
+    "tool_response_open": "<tool_response>",
+    "tool_response_close": "</tool_response>",
 }
 
 
@@ -39,13 +51,13 @@ def check(case, make):
 
 @pytest.mark.parametrize("case", cases("chat_templates", "render"))
 def test_text_only_framing(case):
-    dialect = dialect_or_skip(case.given["dialect"])
+    dialect = dialect_or_skip(case.given["dialect"], case.given.get("family"))
     check(case, lambda: dialect.frame(conversation(case.given["messages"])))
 
 
 @pytest.mark.parametrize("case", cases("chat_templates", "continuation"))
 def test_continuation(case):
-    dialect = dialect_or_skip(case.given["dialect"])
+    dialect = dialect_or_skip(case.given["dialect"], case.given.get("family"))
     text = dialect.continuation(case.given["user"])
     assert text == case.expect["text"]
     ends = next(t for t, reason in dialect.stops.items() if reason == case.expect["first_token"])
@@ -54,16 +66,17 @@ def test_continuation(case):
 
 @pytest.mark.parametrize("case", cases("chat_templates", "token_facts"))
 def test_token_facts(case):
-    """The demo has Gemma 4's special tokens at Gemma 4's ids, and its own vocabulary size."""
-    dialect = dialect_or_skip(case.given["dialect"])
-    chat = chat_format()
-    names = {"bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "end_of_turn": "<turn|>"}
-    facts = {fact: chat.tokenizer.id_of(token) for fact, token in names.items()}
+    """The tests' tokenizers have the control tokens at their models' ids, and fewer others."""
+    chat = chat_format_or_skip(case.given["dialect"], case.given.get("family"))
+    facts = {fact: chat.tokenizer.id_of(token) for fact, token in TOKENS.items()}
+    facts |= {reason: number for number, reason in chat.stops.items()}
     facts |= {role: number for number, role in chat.markers.items()}
     facts |= {
         "stops": sorted(chat.stops),
-        "bos_prefixed": dialect.bos is not None,
-        "starts_in_thought": False,
+        "bos_prefixed": chat.raw_ids("") != [],
+        "starts_in_thought": chat.starts_in_thought(
+            chat.prompt_ids([{"role": "user", "content": "hi"}])
+        ),
         "vocab": case.expect.get("vocab"),
     }
     assert facts == facts | case.expect
@@ -81,7 +94,7 @@ def test_dialect_detection(case):
 
 @pytest.mark.parametrize("case", cases("chat_templates", "prompt_ids"))
 def test_prompt_ids(case):
-    dialect_or_skip(case.given["dialect"])
+    dialect_or_skip(case.given["dialect"], case.given.get("family"))
     pytest.skip("needs the vocabulary of Gemma 4, which no test downloads")
 
 
@@ -108,8 +121,7 @@ def test_deepseek_tool_chat(case):
 
 @pytest.mark.parametrize("case", cases("chat_templates", "tool_result_bridge"))
 def test_tool_result_bridge(case):
-    dialect_or_skip(case.given["dialect"])
-    chat = chat_format()
+    chat = chat_format_or_skip(case.given["dialect"])
     call = chat.tokenizer.encode("<|tool_call>call:f{}<tool_call|>")
     after = chat.tokenizer.encode("<|tool_response>response:f{value:1}<tool_response|>")
     times = case.given.get("cached_call_occurrences_in_full_render", 1)
@@ -124,8 +136,8 @@ def test_tool_result_bridge(case):
 
 @pytest.mark.parametrize("case", cases("chat_templates", "tool_template"))
 def test_tool_template(case):
-    dialect_or_skip(case.given["dialect"])
-    check(case, lambda: chat_format().render(case.given["messages"], case.given["tools"]))
+    chat = chat_format_or_skip(case.given["dialect"], case.given.get("family"))
+    check(case, lambda: chat.render(case.given["messages"], case.given["tools"]))
 
 
 @pytest.mark.parametrize("case", cases("chat_templates", "gemma_schema"))

@@ -10,13 +10,14 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from mference.chat.dialects.base import MAX_CALL_DEPTH
+from mference.chat.dialects.base import MAX_CALL_DEPTH, Dialect
+from mference.chat.dialects.chatml import CHATML
 from mference.chat.dialects.gemma4 import GEMMA4
-from mference.chat.dialects.gemma4_calls import parse_calls
 from mference.chat.parts import Content, Reasoning, ToolCall
 from mference.errors import (
     CheckpointError,
@@ -346,22 +347,35 @@ def source_seeds() -> Iterator[bytes]:
         yield b"\0".join((*metadata, *headers))
 
 
-def calls(data: bytes) -> None:
+def calls(dialect: Dialect, write: Callable[[str, dict[str, object]], str], data: bytes) -> None:
+    """The text of a tool call; `write` makes one of a name and arguments."""
     source = data.decode("utf-8", "replace")
     try:
-        (call,) = parse_calls(source, _TOOLS)
+        (call,) = dialect.parse_calls(source, _TOOLS)
     except ToolCallError:
         return
     assert call.name in _TOOLS
     assert json.loads(call.arguments_json) == call.arguments
     assert _depth(call.arguments) <= MAX_CALL_DEPTH + 1
-    (again,) = parse_calls(f"call:{call.name}{_written(call.arguments)}", _TOOLS)
+    (again,) = dialect.parse_calls(write(call.name, call.arguments), _TOOLS)
     assert again.arguments == call.arguments
     assert again.arguments_json == call.arguments_json
 
 
+def _gemma_call(name: str, arguments: dict[str, object]) -> str:
+    return f"call:{name}{_written(arguments)}"
+
+
+def _chatml_call(name: str, arguments: dict[str, object]) -> str:
+    lines = [f"<function={name}>"]
+    for key, value in arguments.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        lines += (f"<parameter={key}>", text, "</parameter>")
+    return "\n".join((*lines, "</function>"))
+
+
 def _written(value: object) -> str:
-    """A value in the dialect's syntax: JSON with bare keys."""
+    """A value in Gemma's syntax: JSON with bare keys."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{k}:{_written(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
@@ -375,20 +389,24 @@ def _depth(value: object) -> int:
     return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
 
 
-def call_seeds() -> Iterator[bytes]:
-    for case in _given("tool_calls", "gemma"):
+def call_seeds(kind: str) -> Iterator[bytes]:
+    for case in _given("tool_calls", kind):
         source = text(case.given["text"])
         if len(source) < 4096:
             yield source.encode("utf-8", "replace")
 
 
-def stream(data: bytes) -> None:
-    """An answer in pieces: a byte below 32 is a control token or a cut, the rest is text."""
-    splitter = GEMMA4.splitter(_TOOLS)
-    roles = sorted(GEMMA4.markers)
+def stream(dialect: Dialect, data: bytes) -> None:
+    """An answer in pieces: a byte below 32 is a control token or a cut, the rest is text.
+
+    A vertical tab at the start says that the answer begins in a thought.
+    """
+    pieces = data.decode("utf-8", "replace")
+    in_thought = pieces.startswith("\v")
+    splitter = dialect.splitter(_TOOLS, in_thought=in_thought)
+    roles = sorted(dialect.markers)
     parts: list[object] = []
     failure = None
-    pieces = data.decode("utf-8", "replace")
     steps: list[Callable[[], tuple[object, ...]]] = []
     start = 0
     for i, letter in enumerate((*pieces, "\x1f")):
@@ -408,8 +426,8 @@ def stream(data: bytes) -> None:
     assert all(isinstance(part, Content | Reasoning | ToolCall) for part in parts)
 
 
-def stream_seeds() -> Iterator[bytes]:
-    roles = sorted(GEMMA4.markers)
+def stream_seeds(dialect: Dialect, kind: str) -> Iterator[bytes]:
+    roles = sorted(dialect.markers)
     for case in _given("tool_calls", "assistant_stream"):
         steps = case.given["feed"]
         yield "\x1f".join(
@@ -418,13 +436,16 @@ def stream_seeds() -> Iterator[bytes]:
             else step.get("text", step.get("flushed", ""))
             for step in steps
         ).encode("utf-8", "replace")
-    for seed in call_seeds():
-        opened, closed = (bytes([roles.index(f"tool_{end}")]) for end in ("open", "close"))
+    opened, closed = (bytes([roles.index(f"tool_{end}")]) for end in ("open", "close"))
+    for seed in call_seeds(kind):
         yield b"so" + opened + seed + closed
+        yield b"\vhm\n" + opened + seed + closed
 
 
 TARGETS = {
-    "calls": Target(calls, call_seeds),
+    "calls": Target(partial(calls, GEMMA4, _gemma_call), partial(call_seeds, "gemma")),
+    "chatml_calls": Target(partial(calls, CHATML, _chatml_call), partial(call_seeds, "qwen")),
+    "chatml_stream": Target(partial(stream, CHATML), partial(stream_seeds, CHATML, "qwen")),
     "config": Target(config, config_seeds),
     "header": Target(header, header_seeds),
     "index": Target(index, index_seeds),
@@ -433,6 +454,6 @@ TARGETS = {
     "manifest": Target(manifest, manifest_seeds),
     "receipt": Target(receipt, receipt_seeds),
     "source": Target(source, source_seeds),
-    "stream": Target(stream, stream_seeds),
+    "stream": Target(partial(stream, GEMMA4), partial(stream_seeds, GEMMA4, "gemma")),
     "weight_map": Target(weight_map, weight_map_seeds),
 }

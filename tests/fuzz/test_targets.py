@@ -35,10 +35,15 @@ NOTHING = {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
 HEADER = compact({f"tensor {i}": NOTHING for i in range(60_000)})
 EXPERT: dict[str, object] = {"offset": 0, "size": 1, "tensors": {}}
 LAYER = {"layer": 0, "file": "layer_00.bin", "experts": [EXPERT] * 60_000}
+OPENED, CLOSED = "<function=f>\n<parameter=a>\n", "\n</parameter>\n</function>"
 LARGE = {
     "calls": f"call:f{{a:{list(range(40_000))}}}",
     "calls, no end": "call:f{" + " " * 250_000,
     "calls, escapes": 'call:f{a:"' + "\\n" * 120_000 + '"}',
+    "chatml_calls": OPENED + "[1]\n</parameter>\n<parameter=a>\n" * 8_000 + CLOSED,
+    "chatml_calls, no end": OPENED + "x\n</parameter>\n<parameter=a>" * 8_000,
+    "chatml_calls, brackets": OPENED + "[" * 260_000 + CLOSED,
+    "chatml_calls, quotes": OPENED + "[" + '"' * 260_000 + CLOSED,
     "header": HEADER + "\0\0\0\0",
     "header, a key twice": HEADER[:-1] + ',"tensor 59999":{}}' + "\0\0\0\0",
     "header, dimensions": compact({"tensor": {**NOTHING, "shape": [2**62] * 20_000}}) + "\0\0\0\0",

@@ -198,6 +198,29 @@ def test_numbers_of_any_size_go_through_the_template(demo_model):
     assert "id:-1000000000000" in text
 
 
+def test_thinking_is_asked_of_the_template(demo_model):
+    def prompt_tokens(**options):
+        answer = demo_model.stream(QUESTION, max_new=1, temperature=0, **options)
+        return answer.completion.prompt_tokens
+
+    form = demo_model.format
+    thinking = len(form.prompt_ids(QUESTION, enable_thinking=True))
+    assert prompt_tokens(thinking=True) == thinking
+    assert prompt_tokens() == prompt_tokens(thinking=False) == len(form.prompt_ids(QUESTION))
+    reply = demo_model.chat(QUESTION, thinking=True, max_new=1, temperature=0)
+    assert reply.completion.prompt_tokens == thinking
+    with pytest.raises(ConfigError, match="thinking goes with messages"):
+        demo_model.stream("A lighthouse is", thinking=True)
+
+
+def test_an_answer_inside_an_open_thought_is_reasoning(demo_model):
+    form = demo_model.format
+    opened = form.tokenizer.encode("<|channel>thought\nA lighthouse")
+    ids = form.prompt_ids(QUESTION, enable_thinking=True) + opened
+    reply = demo_model.stream_ids(ids, chat=True, temperature=0).reply
+    assert (reply.reasoning, reply.content) == (ANSWER.removeprefix("A lighthouse"), "")
+
+
 def test_an_empty_conversation_is_refused(demo_model):
     with pytest.raises(TemplateError, match="no message"):
         demo_model.chat([])
@@ -271,11 +294,10 @@ def test_a_directory_that_is_no_install_is_refused(tmp_path):
 
 
 def test_an_install_of_another_checkpoint_needs_permission(tmp_path):
-    from tests.oracles import checkpoint
-    from tests.oracles.test_gemma4 import install_checkpoint
+    from tests.oracles import checkpoint, gemma4
 
-    checkpoint.write(tmp_path / "ckpt", checkpoint.Shape(layers="sf"), seed=1)
-    path = install_checkpoint(tmp_path / "ckpt", tmp_path / "tiny.gturbo")
+    checkpoint.write(tmp_path / "ckpt", gemma4.Shape(layers="sf"), seed=1)
+    path = checkpoint.install(tmp_path / "ckpt", tmp_path / "tiny.gturbo")
     with pytest.raises(UnpinnedModel, match="pinned"):
         mference.load(path)
 

@@ -1,7 +1,8 @@
 """An install's chat side in one value: tokenizer, dialect and template."""
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from mference.chat.dialects import detect
 from mference.chat.dialects.base import (
     AmbiguousBoundaryError,
     Dialect,
+    NotInDialectError,
     StopReason,
     UnsupportedDialectError,
 )
-from mference.chat.messages import MessageLike, conversation
+from mference.chat.messages import InvalidMessagesError, Message, MessageLike, conversation
 from mference.chat.readers import AssistantReader, TextReader
 from mference.chat.template import ChatTemplate, MissingTemplateError, load_template
 from mference.chat.tokenizer import Tokenizer
@@ -59,11 +61,19 @@ class ChatFormat:
         """The prompt text for a conversation, up to where the answer begins.
 
         Raises:
-            TemplateError: the messages or tools are not well formed, or the template refuses them.
+            TemplateError: the messages or tools are not well formed, or the template refuses them,
+                or it knows nothing of thinking and is asked for it.
         """
         turns = conversation(messages)
+        if not self.dialect.structured_results:
+            turns = tuple(_with_text_result(i, message) for i, message in enumerate(turns))
         declared = self.dialect.prepare_tools(offered(tools))
         if self.template is not None:
+            if enable_thinking and not self.template.can_think:
+                raise NotInDialectError(
+                    f"{self.template.where} has no thinking to turn on: this model answers at "
+                    "once; ask it without thinking"
+                )
             return self.template.render(
                 turns,
                 declared,
@@ -106,12 +116,12 @@ class ChatFormat:
         calls as the model wrote them, closing marker included.
 
         Raises:
-            UnsupportedDialectError: in this dialect results begin a new turn.
+            NotInDialectError: in this dialect results begin a new turn.
             AmbiguousBoundaryError: the calls occur never, or more than once, in the render, or
                 are not followed by a result.
         """
         if not self.dialect.bridges_tool_results:
-            raise UnsupportedDialectError(
+            raise NotInDialectError(
                 f"the {self.dialect.name} dialect cannot add tool results to cached state; "
                 "render the whole conversation"
             )
@@ -141,18 +151,46 @@ class ChatFormat:
         ids = self.tokenizer.ids_of(self.dialect.markers.values())
         return {ids[token]: role for role, token in self.dialect.markers.items() if token in ids}
 
+    def starts_in_thought(self, prompt: Sequence[int]) -> bool:
+        """Whether the answer to a prompt begins inside a thought that the prompt has opened."""
+        return next((self._thoughts[t] for t in reversed(prompt) if t in self._thoughts), False)
+
     def text_reader(self, stops: Iterable[str] = ()) -> TextReader:
         """A reader for the answer to a raw prompt."""
         return TextReader(Detokenizer(self.tokenizer), stops)
 
     def assistant_reader(
-        self, tools: Sequence[ToolLike] | None = None, stops: Iterable[str] = ()
+        self,
+        tools: Sequence[ToolLike] | None = None,
+        stops: Iterable[str] = (),
+        *,
+        prompt: Sequence[int] = (),
     ) -> AssistantReader:
-        """A reader for an assistant's answer; `tools` are those it was offered."""
-        splitter = self.dialect.splitter([tool.name for tool in offered(tools)])
+        """A reader for an assistant's answer to a prompt; `tools` are those it was offered."""
+        splitter = self.dialect.splitter(
+            [tool.name for tool in offered(tools)], in_thought=self.starts_in_thought(prompt)
+        )
         return AssistantReader(Detokenizer(self.tokenizer), splitter, self.markers, stops)
+
+    @cached_property
+    def _thoughts(self) -> dict[int, bool]:
+        ids = self.tokenizer.ids_of(self.dialect.thoughts)
+        return {found: self.dialect.thoughts[token] for token, found in ids.items()}
 
     @cached_property
     def _special_tokens(self) -> dict[str, str]:
         bos = {"bos_token": self.dialect.bos} if self.dialect.bos else {}
         return {**bos, **self.tokenizer.special_names}
+
+
+def _with_text_result(index: int, message: Message) -> Message:
+    """The message, with a tool's result that is an object written as JSON."""
+    if message.content is None or isinstance(message.content, str):
+        return message
+    try:
+        text = json.dumps(message.content, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidMessagesError(
+            f"messages[{index}].content: the result cannot be written as JSON: {error}"
+        ) from error
+    return replace(message, content=text)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2 import meta
 
 from mference.chat import sandbox
 from mference.chat.messages import Message
@@ -42,6 +43,12 @@ class ChatTemplate:
     def sha256(self) -> str:
         """Hash of the source, for telling apart states that other templates framed."""
         return hashlib.sha256(self.source.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @cached_property
+    def can_think(self) -> bool:
+        """Whether the template asks if thinking is enabled."""
+        asked = meta.find_undeclared_variables(sandbox.BoundedEnvironment().parse(self.source))
+        return "enable_thinking" in asked
 
     def render(
         self,

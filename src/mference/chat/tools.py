@@ -9,7 +9,7 @@ from typing import Any
 from mference.chat import json_text
 from mference.errors import TemplateError
 
-_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class InvalidToolsError(TemplateError):
@@ -45,7 +45,7 @@ def offered(tools: Sequence[ToolLike] | None, source: str = "tools") -> tuple[To
     for i, name in enumerate(names):
         if not _NAME.fullmatch(name):
             raise InvalidToolsError(
-                f"{source}[{i}]: name {name!r} is not 1 to 64 letters, digits and _"
+                f"{source}[{i}]: name {name!r} is not 1 to 64 letters, digits, _ and -"
             )
         if name in names[:i]:
             raise InvalidToolsError(f"{source}[{i}]: a second tool named {name!r}")

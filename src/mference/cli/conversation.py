@@ -98,7 +98,9 @@ class Conversation:
         self._figures(answer)
         calls = tuple(FunctionCall(c.name, c.arguments, c.id) for c in reply.tool_calls)
         content = reply.content or (None if calls else "")
-        self.messages = [*trimmed.kept, Message("assistant", content, calls)]
+        # Templates show a model what it thought before its calls, and drop what is older.
+        said = Message("assistant", content, calls, reasoning=reply.reasoning or None)
+        self.messages = [*trimmed.kept, said]
         self._owed = list(calls)
 
 

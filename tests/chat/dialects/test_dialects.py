@@ -4,16 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mference.chat.dialects import dialect
+from mference.chat.dialects import DIALECTS, dialect
 from mference.chat.dialects.base import MalformedCallError, UnsupportedDialectError
+from mference.chat.dialects.chatml import CHATML
 from mference.chat.dialects.gemma4 import GEMMA4, Gemma4Splitter
+from mference.chat.messages import InvalidMessagesError, conversation
 from mference.chat.parts import Content, Reasoning, content_of, reasoning_of
 
 
 def test_a_dialect_not_spoken_is_refused_by_name_with_those_that_are():
     assert dialect("gemma") is GEMMA4
-    with pytest.raises(UnsupportedDialectError, match=r"'chatml'.*supported: gemma"):
-        dialect("chatml")
+    assert dialect("chatml") is CHATML
+    with pytest.raises(UnsupportedDialectError, match=r"'inkling'.*supported: gemma, chatml"):
+        dialect("inkling")
 
 
 def test_hidden_channels_are_reasoning_and_their_labels_are_nothing():
@@ -71,13 +74,19 @@ def test_no_marker_may_stand_inside_a_tool_call(role):
         splitter.finish()
 
 
-def test_a_text_only_prompt_refuses_what_needs_a_template():
-    from mference.chat.messages import InvalidMessagesError, conversation
+def test_an_answer_that_begins_in_a_channel_is_reasoning_until_it_closes():
+    splitter = Gemma4Splitter([], in_thought=True)
+    assert splitter.text("a\nb") == (Reasoning("a\nb"),)
+    splitter.marker("channel_close")
+    assert splitter.text("c") == (Content("c"),)
 
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_a_text_only_prompt_refuses_what_needs_a_template(dialect):
     for messages in (
         [{"role": "user", "content": "u"}, {"role": "system", "content": "late"}],
         [{"role": "assistant", "content": "a", "tool_calls": [{"name": "f"}]}],
         [{"role": "tool", "content": "r"}],
     ):
         with pytest.raises(InvalidMessagesError):
-            GEMMA4.frame(conversation(messages))
+            dialect.frame(conversation(messages))

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from mference.chat.dialects.base import Dialect, UnsupportedDialectError
+from mference.chat.dialects.chatml import CHATML
 from mference.chat.dialects.gemma4 import GEMMA4
 
-DIALECTS = {dialect.name: dialect for dialect in (GEMMA4,)}
+DIALECTS = {dialect.name: dialect for dialect in (GEMMA4, CHATML)}
 
 # Tokens that only one dialect has, in the order in which they decide. Gemma needs none.
 _SIGNS = (("<|message_user|>", "inkling"), ("<｜User｜>", "deepseek"), ("<|im_end|>", "chatml"))

@@ -1,13 +1,16 @@
 """What the rest of the package asks of a dialect: the markup that some models were trained on."""
 
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from mference.chat.messages import Message
+from mference.chat.json_text import Json
+from mference.chat.messages import InvalidMessagesError, Message
 from mference.chat.parts import Part, ToolCall
 from mference.chat.tools import Tool
 from mference.errors import TemplateError, ToolCallError
+from mference.jsontext import compact
 
 StopReason = Literal["eos", "end_of_turn", "tool_calls"]
 
@@ -36,6 +39,10 @@ class UnsupportedDialectError(TemplateError):
     """The tokenizer belongs to a dialect that this version does not speak."""
 
 
+class NotInDialectError(TemplateError):
+    """The dialect, or the model's template for it, has no form for what is asked."""
+
+
 class AmbiguousBoundaryError(TemplateError):
     """The place where cached state ends cannot be found in a rendered prompt for certain."""
 
@@ -60,19 +67,31 @@ class Splitter(Protocol):
         """The answer is over; releases what is still held."""
 
 
+class MakesSplitter(Protocol):
+    """Makes the splitter of one answer."""
+
+    def __call__(self, allowed: Collection[str], *, in_thought: bool = False) -> Splitter:
+        """`allowed` names the tools on offer.
+
+        `in_thought` says that the prompt has opened a thought, in which the answer begins.
+        """
+
+
 @dataclass(frozen=True)
 class Dialect:
     """One dialect. Tokens are named by their text; ids are looked up in the install's tokenizer.
 
     `bos` starts a raw prompt, or is None where the dialect has no start token. `stops` maps each
     token that ends an answer to the reason reported. `markers` maps a role to its control token.
-    `vital` are the tokens without which a tokenizer cannot speak the dialect.
+    `thoughts` are the tokens that tell whether a prompt ends inside of a thought: the last of them
+    in it decides. `vital` are the tokens without which a tokenizer cannot speak the dialect.
     """
 
     name: str
     bos: str | None
     stops: Mapping[str, StopReason]
     markers: Mapping[str, str]
+    thoughts: Mapping[str, bool]
     vital: tuple[str, ...]
     frame: Callable[[Sequence[Message]], str]
     """Text-only prompt, for installs without a template."""
@@ -82,7 +101,55 @@ class Dialect:
     """Tools as the dialect's templates can declare them."""
     parse_calls: Callable[[str, Collection[str]], tuple[ToolCall, ...]]
     """The calls in the text between tool markers; the collection names the tools on offer."""
-    splitter: Callable[[Collection[str]], Splitter]
-    """A splitter for one answer; the collection names the tools on offer."""
+    splitter: MakesSplitter
+    structured_results: bool
+    """Whether templates take a tool's result as an object; else it is given as JSON text."""
     bridges_tool_results: bool
     """Whether tool results can follow a call in the KV state without a new turn."""
+
+
+def text_turns(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Role and content of messages that can be framed without a template.
+
+    Raises:
+        InvalidMessagesError: a message without text, a tool message or call, or a late system
+            message; those need the checkpoint's own template.
+    """
+    turns = []
+    for i, message in enumerate(messages):
+        role, content = message.role, message.content
+        if role == "tool" or message.tool_calls or not isinstance(content, str):
+            raise InvalidMessagesError(
+                f"messages[{i}]: text-only framing cannot hold a {role} message with tool calls "
+                "or results; the install has no chat template, so install it again"
+            )
+        if role == "system" and i:
+            raise InvalidMessagesError(
+                f"messages[{i}]: a system message must be the first; merge it into the first one"
+            )
+        turns.append((role, content))
+    return turns
+
+
+def check_call_size(text: str) -> None:
+    """Refuse the text of a tool call that is longer than any is read.
+
+    Raises:
+        OversizedCallError: over 256 KiB of UTF-8.
+    """
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_CALL_BYTES:
+        raise OversizedCallError(
+            f"the model wrote a tool call of {size:,} bytes; at most {MAX_CALL_BYTES:,} are read"
+        )
+
+
+def finished_call(name: str, arguments: dict[str, Json], allowed: Collection[str]) -> ToolCall:
+    """A call that was read, with an id of its own.
+
+    Raises:
+        UnknownToolError: no tool of that name is in `allowed`.
+    """
+    if name not in allowed:
+        raise UnknownToolError(name, allowed)
+    return ToolCall(f"call_{uuid.uuid4().hex[:24]}", name, arguments, compact(arguments))

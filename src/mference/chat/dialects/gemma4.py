@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Sequence
 
-from mference.chat.dialects.base import Dialect, MalformedCallError
+from mference.chat.dialects.base import Dialect, MalformedCallError, text_turns
 from mference.chat.dialects.gemma4_calls import parse_calls
 from mference.chat.dialects.gemma4_schema import declarable
-from mference.chat.messages import InvalidMessagesError, Message
+from mference.chat.dialects.marked_calls import MarkedCallSplitter
+from mference.chat.messages import Message
 from mference.chat.parts import Content, Part, Reasoning
-from mference.errors import ToolCallError
 
 # The opening of an answer with thinking off: a thought that is already closed.
 _OPENING = "<|turn>model\n<|channel>thought\n<channel|>"
@@ -15,13 +15,11 @@ _VISIBLE_CHANNELS = ("final", "answer")
 
 
 def frame(messages: Sequence[Message]) -> str:
-    """The pinned text-only framing, thinking off.
-
-    Raises:
-        InvalidMessagesError: a message without text, a tool message or call, or a late system
-            message; those need the checkpoint's own template.
-    """
-    turns = [_turn(i, message) for i, message in enumerate(messages)]
+    """The pinned text-only framing, thinking off. Raises as `text_turns` does."""
+    turns = [
+        f"<|turn>{'model' if role == 'assistant' else role}\n{content.strip()}<turn|>\n"
+        for role, content in text_turns(messages)
+    ]
     return "<bos>" + "".join(turns) + _OPENING
 
 
@@ -30,44 +28,19 @@ def continuation(user: str) -> str:
     return f"<turn|>\n<|turn>user\n{user.strip()}<turn|>\n{_OPENING}"
 
 
-def _turn(index: int, message: Message) -> str:
-    role, content = message.role, message.content
-    if role == "tool" or message.tool_calls or not isinstance(content, str):
-        raise InvalidMessagesError(
-            f"messages[{index}]: text-only framing cannot hold a {role} message with tool calls "
-            "or results; the install has no chat template, so install it again"
-        )
-    if role == "system" and index:
-        raise InvalidMessagesError(
-            f"messages[{index}]: a system message must be the first; merge it into the first one"
-        )
-    return f"<|turn>{'model' if role == 'assistant' else role}\n{content.strip()}<turn|>\n"
+class Gemma4Splitter(MarkedCallSplitter):
+    """Splits an answer at the channel and tool-call markers.
 
+    Inside a tool call the string quote `<|"|>` is text, and no marker may stand there.
+    """
 
-class Gemma4Splitter:
-    """Splits an answer at the channel and tool-call markers."""
-
-    def __init__(self, allowed: Collection[str]) -> None:
-        self._allowed = allowed
+    def __init__(self, allowed: Collection[str], *, in_thought: bool = False) -> None:
+        super().__init__(allowed, parse_calls)
         self._label: str | None = None  # the channel label read so far, while it is being read
-        self._hidden = False
-        self._call: list[str] | None = None  # the text of the open tool call
-        self._called = False
-        self._failure: ToolCallError | None = None
+        self._hidden = in_thought
 
-    @property
-    def keeps_special(self) -> bool:
-        """Inside a tool call the string quote `<|"|>` is text."""
-        return self._call is not None
-
-    def text(self, text: str) -> tuple[Part, ...]:
-        """Take ordinary text: content, reasoning, a piece of a channel label or of a tool call."""
-        self._refuse_after_failure()
-        if not text:
-            return ()
-        if self._call is not None:
-            self._call.append(text)
-            return ()
+    def _text_outside(self, text: str) -> tuple[Part, ...]:
+        """Content, reasoning or a piece of a channel label."""
         if self._label is not None:
             label, newline, text = (self._label + text).partition("\n")
             if not newline:
@@ -79,57 +52,14 @@ class Gemma4Splitter:
                 return ()
         return (Reasoning(text) if self._hidden else Content(text),)
 
-    def marker(self, role: str) -> tuple[Part, ...]:
-        """Take a control token.
-
-        Raises:
-            ToolCallError: it cannot stand here, or it closes a call that does not parse.
-        """
-        self._refuse_after_failure()
-        try:
-            return self._marker(role)
-        except ToolCallError as error:
-            self._failure = error
-            raise
-
-    def finish(self) -> tuple[Part, ...]:
-        """End the answer; an unfinished channel label is dropped.
-
-        Raises:
-            MalformedCallError: a tool call is still open.
-        """
-        self._refuse_after_failure()
-        if self._call is not None:
-            self._failure = MalformedCallError(
-                "the answer ended inside a tool call; allow more tokens or ask again"
-            )
-            raise self._failure
-        return ()
-
-    def _marker(self, role: str) -> tuple[Part, ...]:
-        if role == "tool_close":
-            if self._call is None:
-                raise MalformedCallError("the model closed a tool call that it had not opened")
-            calls = parse_calls("".join(self._call), self._allowed)
-            self._call = None
-            self._called = True
-            return calls
-        if self._call is not None:
-            raise MalformedCallError(f"the model wrote a {role} marker inside a tool call")
-        if role == "tool_open":
-            self._call = []
-        elif role == "channel_open":
+    def _marker_outside(self, role: str) -> None:
+        if role == "channel_open":
             self._label = ""
         elif role == "channel_close":
             self._label = None
             self._hidden = False
         elif role == "tool_response_open" and not self._called:
             raise MalformedCallError("the model waits for a tool result without having called")
-        return ()
-
-    def _refuse_after_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
 
 GEMMA4 = Dialect(
@@ -144,11 +74,13 @@ GEMMA4 = Dialect(
         "tool_response_open": "<|tool_response>",
         "tool_response_close": "<tool_response|>",
     },
+    thoughts={"<|channel>": True, "<channel|>": False, "<|turn>": False},
     vital=("<bos>", "<eos>", "<|turn>", "<turn|>", "<|channel>", "<channel|>"),
     frame=frame,
     continuation=continuation,
     prepare_tools=declarable,
     parse_calls=parse_calls,
     splitter=Gemma4Splitter,
+    structured_results=True,
     bridges_tool_results=True,
 )

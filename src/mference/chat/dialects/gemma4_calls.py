@@ -2,20 +2,17 @@
 
 import math
 import re
-import uuid
 from collections.abc import Collection
 from typing import NoReturn
 
 from mference.chat.dialects.base import (
-    MAX_CALL_BYTES,
     MAX_CALL_DEPTH,
     MalformedCallError,
-    OversizedCallError,
-    UnknownToolError,
+    check_call_size,
+    finished_call,
 )
 from mference.chat.json_text import Json
 from mference.chat.parts import ToolCall
-from mference.jsontext import compact
 
 _QUOTE = '<|"|>'
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -38,16 +35,8 @@ def parse_calls(text: str, allowed: Collection[str]) -> tuple[ToolCall, ...]:
         MalformedCallError: not this syntax, or nested deeper than 64 levels.
         UnknownToolError: a well-formed call of a tool that is not in `allowed`.
     """
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_CALL_BYTES:
-        raise OversizedCallError(
-            f"the model wrote a tool call of {size:,} bytes; at most {MAX_CALL_BYTES:,} are read"
-        )
-    name, arguments = _Reader(text).call()
-    if name not in allowed:
-        raise UnknownToolError(name, allowed)
-    call_id = f"call_{uuid.uuid4().hex[:24]}"
-    return (ToolCall(call_id, name, arguments, compact(arguments)),)
+    check_call_size(text)
+    return (finished_call(*_Reader(text).call(), allowed),)
 
 
 class _Reader:

@@ -20,8 +20,14 @@ def declarable(tools: Sequence[Tool]) -> tuple[Tool, ...]:
     """The tools with their parameter schemas flattened.
 
     Raises:
-        InvalidToolsError: a schema is nested deeper than 64 levels, far too large, or none.
+        InvalidToolsError: a schema is nested deeper than 64 levels, far too large, or none; or a
+            name holds a hyphen.
     """
+    for tool in tools:
+        if "-" in tool.name:
+            raise InvalidToolsError(
+                f"tool {tool.name!r}: Gemma's calls have no '-' in names; rename the tool"
+            )
     return tuple(replace(tool, parameters=_parameters(tool)) for tool in tools)
 
 
