@@ -1,153 +1,112 @@
-"""Tiny random Gemma 4 checkpoints with the real tensor names, dtypes and quantization.
+"""What the tiny random checkpoints of all families share: writing, reading, installing, tokens.
 
-The weights are drawn so that attention, routing and softcap all matter: embeddings and projections
-of unit gain, moderate query-key products, router scores spread widely, final logits of about 10.
+A family's own file has its shape: sizes, config.json, and how its weights are drawn.
 """
 
 import json
+import shutil
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+import mference
 from tests.reference.affine import Quantized, bf16_bits, bf16_float, dequantize, quantize
-from tests.reference.gemma4 import TRUNK, Array, Gemma4Reference
+from tests.reference.formulas import Array
 
-KINDS = {"s": "sliding_attention", "f": "full_attention"}
 DTYPES = {"U32": "<u4", "BF16": "<u2", "F32": "<f4"}
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a tiny checkpoint; `layers` spells sliding (s) and full (f) layers."""
+class Tensors:
+    """Tensors of a checkpoint as they are drawn; by name: safetensors dtype and raw array."""
 
-    layers: str = "ssfssf"
-    hidden: int = 128
-    width: int = 64
-    experts: int = 8
-    top_k: int = 2
-    vocabulary: int = 512
-    window: int = 16
-    shards: int = 1
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.drawn: dict[str, tuple[str, np.ndarray]] = {}
+
+    def matrix(self, name: str, *dims: int, bits: int = 4, gain: float = 1.0) -> None:
+        """A quantized matrix of normal values whose rows have about norm `gain`."""
+        q = quantize(self.rng.standard_normal(dims) * gain / np.sqrt(dims[-1]), bits, 64)
+        self.drawn[name + ".weight"] = ("U32", q.weight.view("<u4"))
+        self.drawn[name + ".scales"] = ("BF16", q.scales)
+        self.drawn[name + ".biases"] = ("BF16", q.biases)
+
+    def vector(self, name: str, size: int, mean: float, spread: float) -> None:
+        """BF16 normal values."""
+        self.values(name, mean + spread * self.rng.standard_normal(size))
+
+    def values(self, name: str, values: Array, dtype: str = "BF16") -> None:
+        """These values in BF16 or F32."""
+        self.drawn[name] = (dtype, bf16_bits(values) if dtype == "BF16" else np.float32(values))
+
+
+class Shape(Protocol):
+    """Sizes of a tiny checkpoint, its config.json, and its weights."""
+
+    @property
+    def shards(self) -> int:
+        """Safetensors files."""
+        ...
 
     def config(self) -> dict[str, Any]:
-        quantization: dict[str, Any] = {"group_size": 64, "bits": 4, "mode": "affine"}
-        for i in range(len(self.layers)):
-            quantization[f"{TRUNK}layers.{i}.router.proj"] = {"group_size": 64, "bits": 8}
-        return {
-            "architectures": ["Gemma4ForConditionalGeneration"],
-            "model_type": "gemma4",
-            "vocab_size": self.vocabulary,
-            "tie_word_embeddings": True,
-            "eos_token_id": [1, 106, 50],
-            "quantization": quantization,
-            "text_config": {
-                "model_type": "gemma4_text",
-                "hidden_size": self.hidden,
-                "num_hidden_layers": len(self.layers),
-                "intermediate_size": 3 * self.width,
-                "moe_intermediate_size": self.width,
-                "num_attention_heads": 4,
-                "num_key_value_heads": 2,
-                "num_global_key_value_heads": 1,
-                "head_dim": 64,
-                "global_head_dim": 128,
-                "vocab_size": self.vocabulary,
-                "rms_norm_eps": 1e-6,
-                "sliding_window": self.window,
-                "layer_types": [KINDS[c] for c in self.layers],
-                "attention_k_eq_v": True,
-                "enable_moe_block": True,
-                "num_experts": self.experts,
-                "top_k_experts": self.top_k,
-                "num_kv_shared_layers": 0,
-                "hidden_size_per_layer_input": 0,
-                "vocab_size_per_layer_input": self.vocabulary,
-                "use_double_wide_mlp": False,
-                "final_logit_softcapping": 30.0,
-                "tie_word_embeddings": True,
-                "hidden_activation": "gelu_pytorch_tanh",
-                "max_position_embeddings": 262144,
-                "attention_bias": False,
-                "pad_token_id": 0,
-                "bos_token_id": 2,
-                "eos_token_id": 1,
-                "rope_parameters": {
-                    "full_attention": {
-                        "partial_rotary_factor": 0.25,
-                        "rope_theta": 1e6,
-                        "rope_type": "proportional",
-                    },
-                    "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
-                },
-            },
-        }
+        """config.json."""
+        ...
+
+    def draw(self, t: Tensors) -> None:
+        """Adds every tensor."""
+        ...
 
 
-def _draw(shape: Shape, rng: np.random.Generator) -> dict[str, tuple[str, np.ndarray]]:
-    """Every tensor of the checkpoint as (safetensors dtype, raw array)."""
-    tensors: dict[str, tuple[str, np.ndarray]] = {}
+class Step(Protocol):
+    """What a reference says of tokens that it tried."""
 
-    def matrix(name: str, *dims: int, bits: int = 4, gain: float = 1.0) -> None:
-        w = rng.standard_normal(dims) * gain / np.sqrt(dims[-1])
-        q = quantize(w, bits, 64)
-        tensors[name + ".weight"] = ("U32", q.weight.view("<u4"))
-        tensors[name + ".scales"] = ("BF16", q.scales)
-        tensors[name + ".biases"] = ("BF16", q.biases)
+    logits: Array  # [batch, vocabulary]
+    gap: Array  # [batch]: how far the closest router was from a tie
 
-    def vector(name: str, size: int, mean: float, spread: float) -> None:
-        values = mean + spread * rng.standard_normal(size)
-        tensors[name] = ("BF16", bf16_bits(values))
 
-    h, w, e = shape.hidden, shape.width, shape.experts
-    matrix(TRUNK + "embed_tokens", shape.vocabulary, h)
-    vector(TRUNK + "norm.weight", h, 4.0, 0.6)
-    for i, kind in enumerate(shape.layers):
-        p = f"{TRUNK}layers.{i}."
-        dim, kv = (128, 1) if kind == "f" else (64, 2)
-        matrix(p + "self_attn.q_proj", 4 * dim, h)
-        matrix(p + "self_attn.k_proj", kv * dim, h)
-        if kind == "s":
-            matrix(p + "self_attn.v_proj", kv * dim, h)
-        matrix(p + "self_attn.o_proj", h, 4 * dim)
-        vector(p + "self_attn.q_norm.weight", dim, 0.4, 0.05)
-        vector(p + "self_attn.k_norm.weight", dim, 0.4, 0.05)
-        matrix(p + "router.proj", e, h, bits=8, gain=2.0 * np.sqrt(h))
-        vector(p + "router.scale", h, 1.0, 0.2)
-        vector(p + "router.per_expert_scale", e, 1.0, 0.2)
-        for name in ("gate_proj", "up_proj"):
-            matrix(f"{p}mlp.{name}", 3 * w, h)
-            matrix(f"{p}experts.switch_glu.{name}", e, w, h)
-        matrix(p + "mlp.down_proj", h, 3 * w)
-        matrix(p + "experts.switch_glu.down_proj", e, h, w)
-        for norm in (
-            "input_layernorm",
-            "post_attention_layernorm",
-            "pre_feedforward_layernorm",
-            "pre_feedforward_layernorm_2",
-            "post_feedforward_layernorm",
-            "post_feedforward_layernorm_1",
-            "post_feedforward_layernorm_2",
-        ):
-            vector(f"{p}{norm}.weight", h, 1.0, 0.15)
-        tensors[p + "layer_scalar"] = ("BF16", bf16_bits(0.6 + 0.3 * rng.random(1)))
-    return tensors
+class Reference(Protocol):
+    """A float64 model with the state of one sequence; `tests/reference` has them."""
+
+    config: dict[str, Any]
+
+    def logits(self, tokens: list[int]) -> Array: ...
+    def candidates(self, tokens: np.ndarray) -> Step: ...
+    def append(self, step: Step, row: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family's random checkpoints and its reference.
+
+    entry: the entry to install as.
+    random: by name: seed, shape, and tokens of the sequence.
+    mlx_float16: mlx-lm's error on each in float16, with the sums of its products in float32 as on
+        Apple's GPUs: max |difference| from float64 / max |logit|, over a prompt and eight tokens
+        after it. A GPU may differ by half as much again. `make test-all` measures them anew.
+    """
+
+    entry: str
+    reference: Callable[[dict[str, Any], dict[str, Array]], Reference]
+    random: Mapping[str, tuple[int, Shape, int]]
+    mlx_float16: Mapping[str, float]
 
 
 def write(directory: Path, shape: Shape, seed: int) -> None:
     """Writes config.json, the index and `shape.shards` safetensors files."""
-    tensors = _draw(shape, np.random.default_rng(seed))
+    tensors = Tensors(np.random.default_rng(seed))
+    shape.draw(tensors)
     directory.mkdir(parents=True)
-    names = sorted(tensors)
+    names = sorted(tensors.drawn)
     weight_map: dict[str, str] = {}
     for shard in range(shape.shards):
         file = f"model-{shard + 1:05d}-of-{shape.shards:05d}.safetensors"
         header: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
         payload = b""
         for name in names[shard :: shape.shards]:
-            dtype, data = tensors[name]
+            dtype, data = tensors.drawn[name]
             raw = np.ascontiguousarray(data).astype(DTYPES[dtype]).tobytes()
             header[name] = {
                 "dtype": dtype,
@@ -198,7 +157,18 @@ def read(directory: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     return config, weights
 
 
-def pick_tokens(reference: Gemma4Reference, count: int, seed: int) -> tuple[list[int], Array]:
+def install(source: Path, target: Path, entry: str = "gemma4") -> Path:
+    """Installs a checkpoint that has no tokenizer of its own."""
+    staged = target.parent / "staged"
+    shutil.copytree(source, staged)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if not (staged / name).exists():
+            (staged / name).write_text("{}")
+    mference.install(staged, target, entry=entry, allow_unpinned=True)
+    return target
+
+
+def pick_tokens(reference: Reference, count: int, seed: int) -> tuple[list[int], Array]:
     """Tokens on which no router is near a tie, and their logits [count, vocabulary].
 
     Near a tie 16-bit rounding may pick another expert, and a comparison would measure luck.

@@ -7,10 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.oracles import checkpoint
-from tests.oracles.checkpoint import Shape
-from tests.oracles.gemma4 import MLX_FLOAT16, RANDOM
-from tests.reference.gemma4 import Gemma4Reference
+from tests.oracles import checkpoint, gemma4, qwen36
 
 mx = pytest.importorskip("mlx.core", reason="`make test-all` installs mlx and mlx-lm")
 
@@ -20,11 +17,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
-SHAPES = {
-    "default": Shape(),
-    "many experts": Shape(layers="sssssfsssssf", experts=16, top_k=4, shards=3),
-    "wide": Shape(layers="sf", hidden=192, width=128, window=8),
-}
+CASES = [
+    pytest.param(family, name, id=f"{family.entry}-{name}")
+    for family in (gemma4.FAMILY, qwen36.FAMILY)
+    for name in family.random
+]
 
 
 def write_for_mlx(directory, shape, seed):
@@ -37,8 +34,13 @@ def write_for_mlx(directory, shape, seed):
 def load(directory, dtype):
     from mlx_lm.utils import load_model
 
-    model, _ = load_model(directory)
+    model, config = load_model(directory)
     model.set_dtype(dtype)
+    if config["model_type"] == "qwen3_5_moe":
+        # It takes its masks from the cache of one layer of each kind, though there may be none.
+        trunk, kinds = model.language_model.model, config["text_config"]["layer_types"]
+        trunk.fa_idx = trunk.fa_idx if "full_attention" in kinds else None
+        trunk.ssm_idx = trunk.ssm_idx if "linear_attention" in kinds else None
     return model
 
 
@@ -46,11 +48,12 @@ def error(got, want):
     return np.abs(got - want).max() / np.abs(want).max()
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_float64_reference_agrees_with_mlx_lm_in_float32(tmp_path, name):
-    write_for_mlx(tmp_path / "ckpt", SHAPES[name], seed=11)
-    reference = Gemma4Reference(*checkpoint.read(tmp_path / "ckpt"))
-    tokens, want = checkpoint.pick_tokens(reference, 40, seed=11)
+@pytest.mark.parametrize(("family", "name"), CASES)
+def test_float64_reference_agrees_with_mlx_lm_in_float32(tmp_path, family, name):
+    seed, shape, length = family.random[name]
+    write_for_mlx(tmp_path / "ckpt", shape, seed)
+    reference = family.reference(*checkpoint.read(tmp_path / "ckpt"))
+    tokens, want = checkpoint.pick_tokens(reference, length, seed)
     model = load(tmp_path / "ckpt", mx.float32)
     got = np.array(model(mx.array([tokens])))[0].astype(np.float64)
     assert error(got, want) < 1e-4
@@ -74,14 +77,15 @@ def float32_sums(monkeypatch):
 
 
 @pytest.mark.usefixtures("float32_sums")
-@pytest.mark.parametrize("name", RANDOM)
-def test_the_error_of_mlx_lm_in_float16_is_the_one_recorded(tmp_path, name):
-    seed, shape, length = RANDOM[name]
+@pytest.mark.parametrize(("family", "name"), CASES)
+def test_the_error_of_mlx_lm_in_float16_is_the_one_recorded(tmp_path, family, name):
+    seed, shape, length = family.random[name]
     write_for_mlx(tmp_path / "ckpt", shape, seed)
-    reference = Gemma4Reference(*checkpoint.read(tmp_path / "ckpt"))
+    reference = family.reference(*checkpoint.read(tmp_path / "ckpt"))
     tokens, want = checkpoint.pick_tokens(reference, length, seed)
     model = load(tmp_path / "ckpt", mx.float16)
     cache = model.make_cache()
     steps = [tokens[:-8], *([token] for token in tokens[-8:])]
     got = [np.array(model(mx.array([step]), cache=cache)[0].astype(mx.float32)) for step in steps]
-    assert error(np.concatenate(got), want) == pytest.approx(MLX_FLOAT16[name], rel=0.25)
+    measured = error(np.concatenate(got), want)
+    assert measured == pytest.approx(family.mlx_float16[name], rel=0.25)

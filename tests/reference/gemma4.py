@@ -10,18 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from tests.reference.formulas import Array, ranked, rms, softmax
+
 TRUNK = "language_model.model."
-
-
-def rms(x: Array, weight: Array | None = None, eps: float = 1e-6) -> Array:
-    y = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)
-    return y if weight is None else y * weight
-
-
-def softmax(x: Array) -> Array:
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
 
 
 def gelu_tanh(x: Array) -> Array:
@@ -137,7 +128,6 @@ class Gemma4Reference:
 
     def _feed_forward(self, layer: int, x: Array, step: Step) -> Array:
         c = self.config
-        k = c["top_k_experts"]
         d = rms(x, self._get(layer, "pre_feedforward_layernorm.weight"))
         gate = gelu_tanh(d @ self._get(layer, "mlp.gate_proj.weight").T)
         up = d @ self._get(layer, "mlp.up_proj.weight").T
@@ -146,13 +136,9 @@ class Gemma4Reference:
 
         scaled = rms(x) * self._get(layer, "router.scale") * c["hidden_size"] ** -0.5
         scores = scaled @ self._get(layer, "router.proj.weight").T
-        order = np.argsort(-scores, axis=-1, kind="stable")
-        ranked = np.take_along_axis(scores, order, axis=-1)
-        if k < c["num_experts"]:
-            gap = (ranked[:, k - 1] - ranked[:, k]) / scores.std(axis=-1)
-            step.gap = np.minimum(step.gap, gap)
-        ids = order[:, :k]
-        weights = softmax(ranked[:, :k]) * self._get(layer, "router.per_expert_scale")[ids]
+        ids, chosen, gap = ranked(scores, c["top_k_experts"])
+        step.gap = np.minimum(step.gap, gap)
+        weights = softmax(chosen) * self._get(layer, "router.per_expert_scale")[ids]
         m = rms(x, self._get(layer, "pre_feedforward_layernorm_2.weight"))
         gates = self._get(layer, "experts.switch_glu.gate_proj.weight")
         ups = self._get(layer, "experts.switch_glu.up_proj.weight")

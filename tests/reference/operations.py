@@ -29,6 +29,11 @@ def gelu_tanh(u):
     return u / (1 + np.exp(-2 * np.sqrt(2 / np.pi) * (u + 0.044715 * u**3)))
 
 
+def sigmoid(u):
+    """1 / (1 + exp(-u))."""
+    return 1 / (1 + np.exp(-np.asarray(u, np.float64)))
+
+
 def silu(u):
     """u / (1 + exp(-u))."""
     return u / (1 + np.exp(-u))
@@ -37,14 +42,17 @@ def silu(u):
 ACTIVATIONS = {"gelu_tanh": gelu_tanh, "silu": silu}
 
 
-def rope(x, angles):
-    """Rotate pairs (i, i + dim / 2) of x [rows, heads, dim] by cos, sin [rows, rotated, 2]."""
+def rope(x, angles, distance: int | None = None):
+    """Rotate pairs (i, i + distance) of x [rows, heads, dim] by cos, sin [rows, rotated, 2].
+
+    Without a distance it is half of dim.
+    """
     x = np.array(x, np.float64)
-    half, rotated = x.shape[-1] // 2, angles.shape[1]
+    far, rotated = distance or x.shape[-1] // 2, angles.shape[1]
     cos, sin = (np.asarray(angles, np.float64)[:, None, :, i] for i in (0, 1))
-    lo, hi = x[..., :rotated].copy(), x[..., half : half + rotated].copy()
+    lo, hi = x[..., :rotated].copy(), x[..., far : far + rotated].copy()
     x[..., :rotated] = lo * cos - hi * sin
-    x[..., half : half + rotated] = lo * sin + hi * cos
+    x[..., far : far + rotated] = lo * sin + hi * cos
     return x
 
 
@@ -53,15 +61,19 @@ def embed_rows(table: Quantized, tokens, scale: float = 1.0):
     return dequantize(table)[np.asarray(tokens)] * scale
 
 
-def norm_qkv(x, norm, q, k, v=None, eps: float = 1e-6):
-    """q, k and v (or None) of rms(x, norm)."""
+def norm_project(x, norm, *matrices, eps: float = 1e-6):
+    """Each matrix times rms(x, norm)."""
     a = rms(x, norm, eps)
-    return product(a, q), product(a, k), None if v is None else product(a, v)
+    return tuple(product(a, m) for m in matrices)
 
 
-def qkv_epilogue(q, k, v, q_norm, k_norm, angles, eps: float = 1e-6):
-    """Normed and rotated queries and keys, and normed values, [rows, heads, dim] each."""
-    return rope(rms(q, q_norm, eps), angles), rope(rms(k, k_norm, eps), angles), rms(v, None, eps)
+def qkv_epilogue(
+    q, k, v, q_norm, k_norm, angles, eps: float = 1e-6, *,
+    distance: int | None = None, norm_values: bool = True,
+):  # fmt: skip
+    """Normed and rotated queries and keys, and normed or raw values, [rows, heads, dim] each."""
+    q, k = (rope(rms(x, norm, eps), angles, distance) for x, norm in ((q, q_norm), (k, k_norm)))
+    return q, k, rms(v, None, eps) if norm_values else np.asarray(v, np.float64)
 
 
 def attention(q, keys, values, position: int, window: int = 0, scale: float = 1.0):
@@ -80,6 +92,59 @@ def attention(q, keys, values, position: int, window: int = 0, scale: float = 1.
             p = np.exp(s - s.max())
             out[r, h] = (p / p.sum()) @ values[slots, kv]
     return out
+
+
+def gate_heads(x, gate):
+    """x * sigmoid(gate), element by element."""
+    return np.asarray(x, np.float64) * sigmoid(gate)
+
+
+def convolution(u, weight, tail):
+    """silu of the causal depthwise convolution of u [rows, channels], and the new tail.
+
+    weight [channels, taps], the last for the row itself; tail [taps - 1, channels], the raw rows
+    before u, oldest first.
+    """
+    taps = bf16_float(weight).astype(np.float64)
+    seen = np.concatenate([tail, u]).astype(np.float64)
+    rows, before = len(u), len(tail)
+    y = sum(seen[j : j + rows] * taps[:, j] for j in range(before + 1))
+    return silu(y), seen[rows:]
+
+
+def l2(x, eps: float = 1e-6):
+    """x / sqrt(sum(x^2) + eps) over the last axis."""
+    x = np.asarray(x, np.float64)
+    return x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + eps)
+
+
+def gated_delta(
+    mixed, alpha, beta, decay, dt_bias, z, norm, state, key_heads: int, eps: float = 1e-6
+):
+    """The gated delta rule over rows, then rms(y, norm) * silu(z): [rows, Hv * Dv], and the state.
+
+    mixed [rows, 2 * key_heads * Dk + Hv * Dv] is q, k and v as the convolution gives them; alpha
+    and beta [rows, Hv] are raw projections; decay [Hv] is A_log, BF16 bits or float32; state
+    [Hv, Dv, Dk]. Value head h uses key head h // (Hv / key_heads).
+    """
+    mixed, alpha, state = (np.array(a, np.float64) for a in (mixed, alpha, state))
+    rows, (heads, values, keys) = len(mixed), state.shape
+    q, k, v = np.split(mixed, [key_heads * keys, 2 * key_heads * keys], axis=-1)
+    share = heads // key_heads
+    q = np.repeat(l2(q.reshape(rows, key_heads, keys), eps) * keys**-0.5, share, axis=1)
+    k = np.repeat(l2(k.reshape(rows, key_heads, keys), eps), share, axis=1)
+    v = v.reshape(rows, heads, values)
+    decay = bf16_float(decay) if decay.dtype == np.uint16 else decay
+    softplus = np.logaddexp(0, alpha + bf16_float(dt_bias))
+    kept, beta = np.exp(-np.exp(decay.astype(np.float64)) * softplus), sigmoid(beta)
+    y = np.empty((rows, heads, values))
+    for r in range(rows):
+        for h in range(heads):
+            s = state[h] * kept[r, h]
+            state[h] = s + beta[r, h] * np.outer(v[r, h] - s @ k[r, h], k[r, h])
+            y[r, h] = state[h] @ q[r, h]
+    z = np.asarray(z, np.float64).reshape(y.shape)
+    return (rms(y, norm, eps) * silu(z)).reshape(rows, -1), state
 
 
 def top_k(logits, k: int, expert_scale=None):
@@ -109,9 +174,29 @@ def post_attention_router(
     return x, rms(x, pre_dense, eps), rms(x, pre_routed, eps), ids, weights
 
 
+def residual_router(x, update, norm, router: Quantized, k: int, eps: float = 1e-6):
+    """x + update, m = rms of it, and ids and weights of the k experts that router m prefers."""
+    x = np.asarray(x, np.float64) + update
+    m = rms(x, norm, eps)
+    return x, m, *top_k(product(m, router), k)
+
+
 def expert(x, gate, up, down, activation: str = "gelu_tanh"):
     """down(act(gate x) * (up x))."""
     return product(ACTIVATIONS[activation](product(x, gate)) * product(x, up), down)
+
+
+def gated_expert(x, gate, up, down, scalar_gate: Quantized, activation: str = "silu"):
+    """sigmoid(scalar_gate x) * expert(x); scalar_gate has one row."""
+    return sigmoid(product(x, scalar_gate)) * expert(x, gate, up, down, activation)
+
+
+def routed_sum(routed, weights=None):
+    """The sum of a row's experts: routed itself, or [rows, k, hidden] weighted by [rows, k]."""
+    routed = np.asarray(routed, np.float64)
+    if weights is None:
+        return routed
+    return (routed * np.asarray(weights, np.float64)[..., None]).sum(1)
 
 
 def layer_tail(
@@ -119,12 +204,14 @@ def layer_tail(
     eps: float = 1e-6,
 ):  # fmt: skip
     """(x + rms(rms(shared) + rms(sum))) * scalar; routed is the sum, or weighted to give it."""
-    routed = np.asarray(routed, np.float64)
-    if weights is not None:
-        routed = (routed * np.asarray(weights, np.float64)[..., None]).sum(1)
-    total = rms(routed, post_routed, eps)
+    total = rms(routed_sum(routed, weights), post_routed, eps)
     layer = rms(rms(shared, post_shared, eps) + total, post_layer, eps)
     return (np.asarray(x, np.float64) + layer) * float(bf16_float(layer_scalar)[0])
+
+
+def residual_tail(x, shared, routed, weights=None):
+    """x + (the sum of the routed experts + shared); routed as in `routed_sum`."""
+    return np.asarray(x, np.float64) + (routed_sum(routed, weights) + shared)
 
 
 def head_logits(x, norm, table: Quantized, softcap: float = 0.0, eps: float = 1e-6):
