@@ -26,12 +26,27 @@ enum Geometry {
   kTileQueries = 8,   // of an attention tile
   kSortBlock = 2048,  // candidates sorted in one threadgroup
   kSortThreads = 1024,
-  kMaxExperts = 8,  // of a tile
-  kMaxParts = 128   // routed outputs of a token that LayerTail sums
+  kMaxExperts = 8,            // of a tile
+  kMaxParts = 128,            // routed outputs of a token that are summed
+  kNormParts = 4,             // matrices that share a norm
+  kConvolutionTaps = 8,       // at most
+  kConvolutionRows = 16,      // of x, a thread
+  kConvolutionThreads = 256,  // each with a channel
+  kDeltaRows = 4,             // of a head's state, a simdgroup
+  kDeltaSimdgroups = 4,       // of a threadgroup of the delta rule
+  kDeltaBlock = kDeltaSimdgroups * kDeltaRows
 };
 
 // Slots of the stream's fault buffer: {raised, value, limit} each.
-enum Fault { kFaultToken = 0, kFaultRouter, kFaultPair, kFaultArgmax, kFaultCandidates, kFaults };
+enum Fault {
+  kFaultToken = 0,
+  kFaultRouter,
+  kFaultPair,
+  kFaultSlot,
+  kFaultArgmax,
+  kFaultCandidates,
+  kFaults
+};
 
 struct EmbedArguments {
   int32_t cols;
@@ -47,9 +62,9 @@ struct ProjectArguments {
   float softcap;
 };
 
-struct NormQkvArguments {
+struct NormProjectArguments {
   int32_t cols;
-  int32_t rows[3];  // of q, k and v, 0 if absent
+  int32_t rows[kNormParts];  // of each matrix, 0 if absent
   int32_t tokens;
   float eps;
 };
@@ -58,6 +73,9 @@ struct GatedArguments {
   int32_t cols;
   int32_t rows;
   int32_t tokens;
+  int32_t scalar_bits;  // format of the scalar gate, as the function constants say that of others
+  int32_t scalar_group;
+  int32_t scalar_words;
 };
 
 // One of the three matrices inside an expert's blob, as byte offsets.
@@ -77,6 +95,9 @@ struct RoutedArguments {
   int32_t first[kMaxExperts];  // of an expert's pairs, in the operation's list
   int32_t count[kMaxExperts];
   int32_t start[kMaxExperts];  // of an expert's pairs, in the tile
+  int32_t slots;               // of the slab, with a guard
+  uint32_t stride_low;         // bytes from slot to slot, two halves
+  uint32_t stride_high;
 };
 
 struct AccumulateArguments {
@@ -91,9 +112,33 @@ struct EpilogueArguments {
   int32_t heads;
   int32_t kv_heads;
   int32_t dim;
+  int32_t q_width;
   int32_t rotated;
+  int32_t distance;
   int32_t capacity;
   int32_t position;
+  int32_t norm_values;
+  float eps;
+};
+
+struct GateArguments {
+  int32_t heads;
+  int32_t dim;
+  int32_t width;
+};
+
+struct ConvolutionArguments {
+  int32_t rows;
+  int32_t channels;
+  int32_t taps;
+};
+
+struct DeltaArguments {
+  int32_t rows;
+  int32_t key_heads;
+  int32_t value_heads;
+  int32_t key_dim;
+  int32_t value_dim;
   float eps;
 };
 
@@ -114,7 +159,13 @@ struct RouterArguments {
   int32_t hidden;
   int32_t experts;
   int32_t k;
+  int32_t scaled;  // whether the weights are multiplied by a scale of each expert
   float eps;
+};
+
+struct SlotArguments {
+  int32_t experts;
+  int32_t k;
 };
 
 struct TailArguments {

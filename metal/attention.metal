@@ -9,64 +9,75 @@ inline float head_factor(device const float* x, int dim, float eps, uint lane) {
   return rsqrt(simd_sum(squares) / float(dim) + eps);
 }
 
-// Head `block.x` of row `block.y`: query heads in place, then keys, then values into the ring.
-// Grid: (heads + 2 * kv_heads, rows); 32 threads. v may be k. Offsets: float32 4 bytes, BF16 2, the
-// cache one element. Constants: kHalfCache.
-kernel void qkv_epilogue(device float* q [[buffer(0)]], device const float* k [[buffer(1)]],
-                         device const float* v [[buffer(2)]],
-                         device const ushort* q_norm [[buffer(3)]],
-                         device const ushort* k_norm [[buffer(4)]],
-                         device const float* rope [[buffer(5)]], device uchar* keys [[buffer(6)]],
-                         device uchar* values [[buffer(7)]],
-                         constant EpilogueArguments& a [[buffer(8)]],
+// One dimension of a head's output: a query stays float32, a key or a value goes to the cache.
+inline void put(device uchar* to, bool cached, int i, float value) {
+  if (cached && kHalfCache) {
+    ((device half*)to)[i] = half(value);
+  } else {
+    ((device float*)to)[i] = value;
+  }
+}
+
+// Head `block.x` of row `block.y`: query heads, then keys, then values into the ring. The pairs
+// (i, i + distance) for i < rotated turn, what lies beside them passes.
+// Grid: (heads + 2 * kv_heads, rows); 32 threads. v may be k, and q_out q. Offsets: float32 4 bytes,
+// BF16 2, the cache one element. Constants: kHalfCache.
+kernel void qkv_epilogue(device const float* q [[buffer(0)]], device float* q_out [[buffer(1)]],
+                         device const float* k [[buffer(2)]], device const float* v [[buffer(3)]],
+                         device const ushort* q_norm [[buffer(4)]],
+                         device const ushort* k_norm [[buffer(5)]],
+                         device const float* rope [[buffer(6)]], device uchar* keys [[buffer(7)]],
+                         device uchar* values [[buffer(8)]],
+                         constant EpilogueArguments& a [[buffer(9)]],
                          uint3 block [[threadgroup_position_in_grid]],
                          uint lane [[thread_index_in_simdgroup]]) {
-  const int row = int(block.y), half_dim = a.dim / 2;
-  device const float* angles = rope + ulong(row) * a.rotated * 2;
+  const int row = int(block.y);
   int head = int(block.x);
-  if (head < a.heads) {
-    device float* x = q + (ulong(row) * a.heads + head) * a.dim;
-    const float factor = head_factor(x, a.dim, a.eps, lane);
-    for (int i = int(lane); i < half_dim; i += kLanes) {
-      const float lo = x[i] * factor * bf16(q_norm[i]);
-      const float hi = x[i + half_dim] * factor * bf16(q_norm[i + half_dim]);
-      const bool turns = i < a.rotated;
-      const float c = turns ? angles[2 * i] : 1.0f, s = turns ? angles[2 * i + 1] : 0.0f;
-      x[i] = lo * c - hi * s;
-      x[i + half_dim] = lo * s + hi * c;
-    }
-    return;
+  const bool query = head < a.heads;
+  if (!query) head -= a.heads;
+  const bool key = !query && head < a.kv_heads;
+  const bool value = !query && !key;
+  if (value) head -= a.kv_heads;
+  device const float* x;
+  device uchar* to;
+  if (query) {
+    const ulong own = ulong(row) * a.heads + head;
+    x = q + own * a.q_width;
+    to = (device uchar*)(q_out + own * a.dim);
+  } else {
+    x = (key ? k : v) + (ulong(row) * a.kv_heads + head) * a.dim;
+    const ulong slot = ulong(uint(a.position + row) % uint(a.capacity));
+    const ulong bytes = kHalfCache ? sizeof(half) : sizeof(float);
+    to = (key ? keys : values) + (slot * a.kv_heads + head) * a.dim * bytes;
   }
-  head -= a.heads;
-  const bool key = head < a.kv_heads;
-  if (!key) head -= a.kv_heads;
-  const ulong slot = ulong(uint(a.position + row) % uint(a.capacity));
-  const ulong to = (slot * a.kv_heads + head) * a.dim;
-  device const float* x = (key ? k : v) + (ulong(row) * a.kv_heads + head) * a.dim;
-  device uchar* cache = key ? keys : values;
-  const float factor = head_factor(x, a.dim, a.eps, lane);
-  for (int i = int(lane); i < half_dim; i += kLanes) {
-    float lo = x[i] * factor, hi = x[i + half_dim] * factor;
-    if (key) {
-      lo *= bf16(k_norm[i]);
-      hi *= bf16(k_norm[i + half_dim]);
-      if (i < a.rotated) {
-        const float c = angles[2 * i], s = angles[2 * i + 1];
-        const float turned = lo * c - hi * s;
-        hi = lo * s + hi * c;
-        lo = turned;
-      }
-    }
-    if (kHalfCache) {
-      device half* out = (device half*)cache + to;
-      out[i] = half(lo);
-      out[i + half_dim] = half(hi);
-    } else {
-      device float* out = (device float*)cache + to;
-      out[i] = lo;
-      out[i + half_dim] = hi;
-    }
+  const float factor = value && !a.norm_values ? 1.0f : head_factor(x, a.dim, a.eps, lane);
+  device const ushort* norm = query ? q_norm : k_norm;
+  device const float* angles = rope + ulong(row) * a.rotated * 2;
+  const int rotated = value ? 0 : a.rotated;
+  for (int i = int(lane); i < rotated; i += kLanes) {
+    const int j = i + a.distance;
+    const float lo = x[i] * factor * bf16(norm[i]), hi = x[j] * factor * bf16(norm[j]);
+    const float c = angles[2 * i], s = angles[2 * i + 1];
+    put(to, !query, i, lo * c - hi * s);
+    put(to, !query, j, lo * s + hi * c);
   }
+  for (int i = int(lane); i < a.dim; i += kLanes) {
+    if (i < rotated || (i >= a.distance && i < a.distance + rotated)) continue;
+    const float own = x[i] * factor;
+    put(to, !query, i, value ? own : own * bf16(norm[i]));
+  }
+}
+
+// x *= sigmoid of the last dim of the width values of its head's gate.
+// Grid: (heads * dim / 256, rows); 256 threads. Offsets: 4 bytes.
+kernel void gate_heads(device float* x [[buffer(0)]], device const float* gate [[buffer(1)]],
+                       constant GateArguments& a [[buffer(2)]],
+                       uint3 block [[threadgroup_position_in_grid]],
+                       uint thread_index [[thread_index_in_threadgroup]]) {
+  const int i = int(block.x) * 256 + int(thread_index);
+  if (i >= a.heads * a.dim) return;
+  const ulong head = ulong(block.y) * a.heads + i / a.dim;
+  x[head * a.dim + i % a.dim] *= sigmoid(gate[head * a.width + a.width - a.dim + i % a.dim]);
 }
 
 // ---- a row at a time: positions split over simdgroups ----

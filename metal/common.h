@@ -32,6 +32,10 @@ constant int kHalfCache [[function_constant(9)]];
 constant int kHeadChunks [[function_constant(10)]];
 // Whether tiles multiply by matmul2d, see tensor.h.
 constant int kTensor [[function_constant(11)]];
+// Whether a scalar gate scales each row of products.
+constant int kGated [[function_constant(12)]];
+// Whether routed experts lie in the slots that were looked up, and run only if all were found.
+constant int kGuarded [[function_constant(13)]];
 
 // Arrays of a thread stay in registers only where every index is known: loops over them unroll.
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -59,6 +63,14 @@ inline uint order_of(float x) {
 inline float activate(float u) {
   const float v = kSilu ? u : 1.5957691216f * (u + 0.044715f * u * u * u);
   return u / (1.0f + precise::exp(-v));
+}
+
+inline float sigmoid(float u) {
+  return 1.0f / (1.0f + precise::exp(-u));
+}
+
+inline float silu(float u) {
+  return u / (1.0f + precise::exp(-u));
 }
 
 // Several threadgroups may be here at once: what one of them says is as good as what another does.

@@ -42,16 +42,32 @@ inline void write_gated(threadgroup const float* tile, device float* h, int rows
   }
 }
 
-// The shared expert's first phase.
-// Grid: (rows / kGemvBlock, tokens / kGemvTokens or tokens); kGemvSimdgroups * 32 threads. x lies
-// at 16 bytes, h at 4, weights at even offsets. Constants: kBits, kGroup, kWords of gate and kUp...
-// of up, kManyTokens, kSilu; kNorm is 0.
+// gates[t] = m . x[t] for `count` rows of x: the logits of a scalar gate, whose one row is m.
+template <int kTokens>
+inline void scalar_products(device const float* thread* x, Matrix m, device float* gates,
+                            constant GatedArguments& a, int count, uint lane) {
+  float sums[kGemvRows * kTokens];
+  multiply<kTokens>(m, a.scalar_bits, a.scalar_group, a.scalar_words, a.cols, 0, 1, x,
+                    (device const ushort*)0, 0.0f, lane, sums);
+  UNROLL
+  for (int t = 0; t < kTokens; ++t) {
+    if (int(lane) == t && t < count) gates[t] = sums[t];
+  }
+}
+
+// The shared expert's first phase. With a scalar gate the last block of the grid multiplies by it.
+// Grid: (rows / kGemvBlock, and one more with a scalar gate; tokens / kGemvTokens or tokens);
+// kGemvSimdgroups * 32 threads. x lies at 16 bytes, h and gates at 4, weights at even offsets.
+// Constants: kBits, kGroup, kWords of gate and kUp... of up, kManyTokens, kSilu, kGated (if 0, the
+// scalar gate is not read); kNorm is 0.
 kernel void gated(
     device const float* x [[buffer(0)]], device const ushort* gate [[buffer(1)]],
     device const ushort* gate_scales [[buffer(2)]], device const ushort* gate_biases [[buffer(3)]],
     device const ushort* up [[buffer(4)]], device const ushort* up_scales [[buffer(5)]],
     device const ushort* up_biases [[buffer(6)]], device float* h [[buffer(7)]],
-    constant GatedArguments& a [[buffer(8)]], uint3 block [[threadgroup_position_in_grid]],
+    device const ushort* scalar [[buffer(8)]], device const ushort* scalar_scales [[buffer(9)]],
+    device const ushort* scalar_biases [[buffer(10)]], device float* gates [[buffer(11)]],
+    constant GatedArguments& a [[buffer(12)]], uint3 block [[threadgroup_position_in_grid]],
     uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   Matrix g, u;
   g.weight = gate;
@@ -68,6 +84,19 @@ kernel void gated(
   for (int t = 0; t < kGemvTokens; ++t) own[t] = x + ulong(min(token + t, a.tokens - 1)) * a.cols;
   device float* to = h + ulong(token) * a.rows;
   const int count = min(step, a.tokens - token);
+  if (kGated && int(block.x) * kGemvBlock >= a.rows) {
+    if (simdgroup != 0) return;
+    Matrix s;
+    s.weight = scalar;
+    s.scales = scalar_scales;
+    s.biases = scalar_biases;
+    if (kManyTokens) {
+      scalar_products<kGemvTokens>(own, s, gates + token, a, count, lane);
+    } else {
+      scalar_products<1>(own, s, gates + token, a, count, lane);
+    }
+    return;
+  }
   if (kManyTokens) {
     gated_rows<kGemvTokens>(own, g, u, to, a.cols, a.rows, row, count, lane);
   } else {
@@ -76,14 +105,17 @@ kernel void gated(
 }
 
 // The same for many tokens.
-// Grid: (rows / (kTileRows / 2), tokens / kTileTokens); kTileThreads threads.
+// Grid: (rows / (kTileRows / 2), and one more with a scalar gate; tokens / kTileTokens);
+// kTileThreads threads.
 kernel void gated_tiles(
     device const float* x [[buffer(0)]], device const ushort* gate [[buffer(1)]],
     device const ushort* gate_scales [[buffer(2)]], device const ushort* gate_biases [[buffer(3)]],
     device const ushort* up [[buffer(4)]], device const ushort* up_scales [[buffer(5)]],
     device const ushort* up_biases [[buffer(6)]], device float* h [[buffer(7)]],
-    constant GatedArguments& a [[buffer(8)]], uint3 block [[threadgroup_position_in_grid]],
-    uint simdgroup [[simdgroup_index_in_threadgroup]],
+    device const ushort* scalar [[buffer(8)]], device const ushort* scalar_scales [[buffer(9)]],
+    device const ushort* scalar_biases [[buffer(10)]], device float* gates [[buffer(11)]],
+    constant GatedArguments& a [[buffer(12)]], uint3 block [[threadgroup_position_in_grid]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float4 tile[TILE_VECTORS];
   threadgroup float* scratch = (threadgroup float*)tile;
@@ -96,6 +128,23 @@ kernel void gated_tiles(
   u.scales = up_scales;
   u.biases = up_biases;
   const int row = int(block.x) * (kTileRows / 2), token = int(block.y) * kTileTokens;
+  if (kGated && row >= a.rows) {
+    Matrix s;
+    s.weight = scalar;
+    s.scales = scalar_scales;
+    s.biases = scalar_biases;
+    constexpr int kShare = kTileTokens / (kTileThreads / kLanes);  // tokens of a simdgroup
+    for (int i = 0; i < kShare; i += kGemvTokens) {
+      const int first = token + int(simdgroup) * kShare + i;
+      device const float* own[kGemvTokens];
+      UNROLL
+      for (int t = 0; t < kGemvTokens; ++t) {
+        own[t] = x + ulong(min(first + t, a.tokens - 1)) * a.cols;
+      }
+      scalar_products<kGemvTokens>(own, s, gates + first, a, a.tokens - first, lane);
+    }
+    return;
+  }
   const bool second = simdgroup >= 2;
   const int own_token = min(token + int(thread_index) / 4, a.tokens - 1);
   multiply_tile(gated_row(g, u, second, a.cols, a.rows, row, thread_index),
@@ -137,27 +186,47 @@ inline int pair_at(device const int* pairs, int index, int limit) {
   return uint(pair) < uint(limit) ? pair : 0;
 }
 
+// The blob of an expert. With a guard it lies in the slot that was looked up, of a slab that begins
+// at b0; a slot outside of the slab counts as the first.
+inline device const uchar* placed_blob(constant RoutedArguments& a, uint expert,
+                                       device const int* slots, device const uchar* b0,
+                                       device const uchar* b1, device const uchar* b2,
+                                       device const uchar* b3, device const uchar* b4,
+                                       device const uchar* b5, device const uchar* b6,
+                                       device const uchar* b7) {
+  if (!kGuarded) return blob_of(expert, b0, b1, b2, b3, b4, b5, b6, b7);
+  const int slot = slots[a.first[expert]];
+  const ulong stride = ulong(a.stride_high) << 32 | ulong(a.stride_low);
+  return b0 + (uint(slot) < uint(a.slots) ? ulong(slot) : ulong(0)) * stride;
+}
+
 // h[start + i] of each expert's pairs i, from x[pair / k]. A pair outside the rows raises
-// kFaultPair.
+// kFaultPair, a slot outside the slab kFaultSlot. With a guard nothing happens unless hit is 1.
 // Grid: (width / kGemvBlock, most pairs of an expert / kGemvTokens or / 1, experts);
 // kGemvSimdgroups * 32 threads. x lies at 16 bytes, the blobs' parts at even offsets. Constants as
-// in gated.
+// in gated, and kGuarded (if 0, slots and hit are not read).
 kernel void routed_gated(device const uchar* b0 [[buffer(0)]], device const uchar* b1 [[buffer(1)]],
                          device const uchar* b2 [[buffer(2)]], device const uchar* b3 [[buffer(3)]],
                          device const uchar* b4 [[buffer(4)]], device const uchar* b5 [[buffer(5)]],
                          device const uchar* b6 [[buffer(6)]], device const uchar* b7 [[buffer(7)]],
                          device const float* x [[buffer(8)]], device const int* pairs [[buffer(9)]],
                          device float* h [[buffer(10)]], device int* faults [[buffer(11)]],
-                         constant RoutedArguments& a [[buffer(12)]],
+                         device const int* slots [[buffer(12)]],
+                         device const int* hit [[buffer(13)]],
+                         constant RoutedArguments& a [[buffer(14)]],
                          uint3 block [[threadgroup_position_in_grid]],
                          uint simdgroup [[simdgroup_index_in_threadgroup]],
                          uint lane [[thread_index_in_simdgroup]]) {
+  if (kGuarded && hit[0] != 1) return;
   const uint e = block.z;
   const int step = kManyTokens ? int(kGemvTokens) : 1;
   const int from = int(block.y) * step;
   const int count = min(step, a.count[e] - from);
   if (count <= 0) return;
-  device const uchar* blob = blob_of(e, b0, b1, b2, b3, b4, b5, b6, b7);
+  if (kGuarded && uint(slots[a.first[e]]) >= uint(a.slots)) {
+    raise(faults, kFaultSlot, slots[a.first[e]], a.slots);
+  }
+  device const uchar* blob = placed_blob(a, e, slots, b0, b1, b2, b3, b4, b5, b6, b7);
   const Matrix gate = part_of(blob, a.gate), up = part_of(blob, a.up);
   device const float* own[kGemvTokens];
   UNROLL
@@ -241,20 +310,22 @@ inline void down_rows(device const float* h, Matrix down, device const int* pair
 // out[output_row] = down h[start + i] of each expert's pairs i.
 // Grid: (hidden / kGemvBlock, most pairs of an expert / kGemvTokens or / 1, experts);
 // kGemvSimdgroups * 32 threads. Buffers as above with h read and out in place of the faults.
-// Constants: kBits, kGroup, kWords of down, kManyTokens; kNorm is 0.
+// Constants: kBits, kGroup, kWords of down, kManyTokens, kGuarded; kNorm is 0.
 kernel void routed_down(device const uchar* b0 [[buffer(0)]], device const uchar* b1 [[buffer(1)]],
                         device const uchar* b2 [[buffer(2)]], device const uchar* b3 [[buffer(3)]],
                         device const uchar* b4 [[buffer(4)]], device const uchar* b5 [[buffer(5)]],
                         device const uchar* b6 [[buffer(6)]], device const uchar* b7 [[buffer(7)]],
                         device const float* h [[buffer(8)]], device const int* pairs [[buffer(9)]],
-                        device float* out [[buffer(10)]],
-                        constant RoutedArguments& a [[buffer(11)]],
+                        device float* out [[buffer(10)]], device const int* slots [[buffer(11)]],
+                        device const int* hit [[buffer(12)]],
+                        constant RoutedArguments& a [[buffer(13)]],
                         uint3 block [[threadgroup_position_in_grid]],
                         uint simdgroup [[simdgroup_index_in_threadgroup]],
                         uint lane [[thread_index_in_simdgroup]]) {
+  if (kGuarded && hit[0] != 1) return;
   const uint e = block.z;
   const int row = int(block.x) * kGemvBlock + int(simdgroup) * kGemvRows;
-  const Matrix down = part_of(blob_of(e, b0, b1, b2, b3, b4, b5, b6, b7), a.down);
+  const Matrix down = part_of(placed_blob(a, e, slots, b0, b1, b2, b3, b4, b5, b6, b7), a.down);
   if (kManyTokens) {
     down_rows<kGemvTokens>(h, down, pairs, out, a, e, int(block.y) * kGemvTokens, row, lane);
   } else {
@@ -307,4 +378,21 @@ kernel void accumulate(device const float* y [[buffer(0)]], device const int* pa
   const int pair = pair_at(pairs, a.first + i, a.pairs);
   device float* to = out + ulong(pair / a.k) * a.hidden + column;
   *to = fma(weights[pair], y[ulong(a.start + i) * a.hidden + column], *to);
+}
+
+// slots[j] = table[ids[j]], or -1 for an id outside the table; hit = 1 if none of them is negative.
+// Grid: 1; 32 threads. Offsets: int32 4 bytes, the table 2.
+kernel void look_up_slots(device const int* ids [[buffer(0)]],
+                          device const short* table [[buffer(1)]], device int* slots [[buffer(2)]],
+                          device int* hit [[buffer(3)]], constant SlotArguments& a [[buffer(4)]],
+                          uint lane [[thread_index_in_simdgroup]]) {
+  int least = 0;
+  for (int j = int(lane); j < a.k; j += kLanes) {
+    const int id = ids[j];
+    const int slot = uint(id) < uint(a.experts) ? int(table[id]) : -1;
+    slots[j] = slot;
+    least = min(least, slot);
+  }
+  least = simd_min(least);
+  if (lane == 0) hit[0] = least < 0 ? 0 : 1;
 }

@@ -1,14 +1,20 @@
-// Projections: out = W x and, fused with a norm, queries, keys and values.
+// Projections: out = W x, and several of one norm.
 #include "affine.h"
 
-// out[t, n] = softcap(norm(x)[t] . W[n]).
+// What a row of products is multiplied by.
+inline float share_of(device const float* gates, int token) {
+  return kGated ? sigmoid(gates[token]) : 1.0f;
+}
+
+// out[t, n] = softcap(norm(x)[t] . W[n] * sigmoid(gates[t])).
 // Grid: (rows / kGemvBlock, tokens / kGemvTokens or tokens); kGemvSimdgroups * 32 threads. x and
-// out are float32 at 16 and 4 bytes, the rest lies at even offsets. Constants: kBits, kGroup,
-// kWords, kNorm (without one, norm is not read), kManyTokens.
+// out are float32 at 16 and 4 bytes, gates at 4, the rest lies at even offsets. Constants: kBits,
+// kGroup, kWords, kNorm (without one, norm is not read), kManyTokens, kGated (if 0, gates are not
+// read).
 template <int kTokens>
 inline void project_rows(device const float* x, device const ushort* norm, Matrix m,
-                         device float* out, int cols, int rows, int tokens, float eps,
-                         float softcap, int row, int token, uint lane) {
+                         device float* out, device const float* gates, int cols, int rows,
+                         int tokens, float eps, float softcap, int row, int token, uint lane) {
   if (row >= rows) return;
   device const float* own[kTokens];
   UNROLL
@@ -19,7 +25,7 @@ inline void project_rows(device const float* x, device const ushort* norm, Matri
   for (int i = 0; i < kGemvRows * kTokens; ++i) {
     const int r = row + i / kTokens, t = token + i % kTokens;
     if (int(lane) != i || r >= rows || t >= tokens) continue;
-    const float z = sums[i];
+    const float z = sums[i] * share_of(gates, t);
     out[ulong(t) * rows + r] = softcap > 0.0f ? softcap * precise::tanh(z / softcap) : z;
   }
 }
@@ -28,7 +34,8 @@ kernel void project(device const float* x [[buffer(0)]], device const ushort* no
                     device const ushort* weight [[buffer(2)]],
                     device const ushort* scales [[buffer(3)]],
                     device const ushort* biases [[buffer(4)]], device float* out [[buffer(5)]],
-                    constant ProjectArguments& a [[buffer(6)]],
+                    device const float* gates [[buffer(6)]],
+                    constant ProjectArguments& a [[buffer(7)]],
                     uint3 block [[threadgroup_position_in_grid]],
                     uint simdgroup [[simdgroup_index_in_threadgroup]],
                     uint lane [[thread_index_in_simdgroup]]) {
@@ -38,22 +45,23 @@ kernel void project(device const float* x [[buffer(0)]], device const ushort* no
   m.biases = biases;
   const int row = int(block.x) * kGemvBlock + int(simdgroup) * kGemvRows;
   if (kManyTokens) {
-    project_rows<kGemvTokens>(x, norm, m, out, a.cols, a.rows, a.tokens, a.eps, a.softcap, row,
-                              int(block.y) * kGemvTokens, lane);
+    project_rows<kGemvTokens>(x, norm, m, out, gates, a.cols, a.rows, a.tokens, a.eps, a.softcap,
+                              row, int(block.y) * kGemvTokens, lane);
   } else {
-    project_rows<1>(x, norm, m, out, a.cols, a.rows, a.tokens, a.eps, a.softcap, row, int(block.y),
-                    lane);
+    project_rows<1>(x, norm, m, out, gates, a.cols, a.rows, a.tokens, a.eps, a.softcap, row,
+                    int(block.y), lane);
   }
 }
 
 // Writes a finished tile.
 inline void write_tile(threadgroup const float* tile, threadgroup const float* factors,
-                       device float* out, int rows, int tokens, int row, int token,
-                       uint thread_index) {
+                       device float* out, device const float* gates, int rows, int tokens, int row,
+                       int token, uint thread_index) {
   for (int i = int(thread_index); i < kTileTokens * kTileRows; i += kTileThreads) {
     const int t = i / kTileRows, n = i % kTileRows;
     if (token + t >= tokens || row + n >= rows) continue;
-    out[ulong(token + t) * rows + row + n] = kNorm ? tile[i] * factors[t] : tile[i];
+    const float z = kNorm ? tile[i] * factors[t] : tile[i];
+    out[ulong(token + t) * rows + row + n] = z * share_of(gates, token + t);
   }
 }
 
@@ -64,8 +72,8 @@ kernel void project_tiles(
     device const float* x [[buffer(0)]], device const ushort* norm [[buffer(1)]],
     device const ushort* weight [[buffer(2)]], device const ushort* scales [[buffer(3)]],
     device const ushort* biases [[buffer(4)]], device float* out [[buffer(5)]],
-    constant ProjectArguments& a [[buffer(6)]], uint3 block [[threadgroup_position_in_grid]],
-    uint simdgroup [[simdgroup_index_in_threadgroup]],
+    device const float* gates [[buffer(6)]], constant ProjectArguments& a [[buffer(7)]],
+    uint3 block [[threadgroup_position_in_grid]], uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float4 tile[TILE_VECTORS];
   threadgroup float* scratch = (threadgroup float*)tile;
@@ -80,71 +88,72 @@ kernel void project_tiles(
   multiply_tile(row_of(m, kBits, kGroup, a.cols, own_row), kBits, kGroup, kWords, a.cols,
                 x + ulong(own_token) * a.cols, norm, a.eps, thread_index, simdgroup, scratch,
                 factors);
-  write_tile(scratch, factors, out, a.rows, a.tokens, row, token, thread_index);
+  write_tile(scratch, factors, out, gates, a.rows, a.tokens, row, token, thread_index);
 }
 
-// Which of three matrices a block of `step` rows belongs to; `block` becomes its index in that one.
-inline int matrix_of_block(constant NormQkvArguments& a, int step, thread int& block) {
-  for (int i = 0; i < 2; ++i) {
+// Which of the matrices a block of `step` rows belongs to; `block` becomes its index in that one.
+inline int matrix_of_block(constant NormProjectArguments& a, int step, thread int& block) {
+  for (int i = 0; i < kNormParts - 1; ++i) {
     const int blocks = (a.rows[i] + step - 1) / step;
     if (block < blocks) return i;
     block -= blocks;
   }
-  return 2;
+  return kNormParts - 1;
 }
 
-inline Matrix chosen(int which, device const ushort* q, device const ushort* q_scales,
-                     device const ushort* q_biases, device const ushort* k,
-                     device const ushort* k_scales, device const ushort* k_biases,
-                     device const ushort* v, device const ushort* v_scales,
-                     device const ushort* v_biases) {
-  Matrix m;
-  m.weight = which == 0 ? q : which == 1 ? k : v;
-  m.scales = which == 0 ? q_scales : which == 1 ? k_scales : v_scales;
-  m.biases = which == 0 ? q_biases : which == 1 ? k_biases : v_biases;
-  return m;
+template <class T>
+inline T chosen(int which, T first, T second, T third, T fourth) {
+  return which == 0 ? first : which == 1 ? second : which == 2 ? third : fourth;
 }
 
-// q, k and v of one format from norm(x): a single launch over the rows of all three.
-// Grid: (blocks of q, then k, then v, each rows / kGemvBlock; tokens as in project).
-// kGemvSimdgroups * 32 threads. Alignment and constants as in project, kNorm is 1.
-kernel void norm_qkv(
+// Up to kNormParts matrices of one format times norm(x): a single launch over the rows of all.
+// Grid: (blocks of the first, then the second and so on, each rows / kGemvBlock; tokens as in
+// project). kGemvSimdgroups * 32 threads. Alignment and constants as in project, kNorm is 1 and kGated 0.
+kernel void norm_project(
     device const float* x [[buffer(0)]], device const ushort* norm [[buffer(1)]],
-    device const ushort* q [[buffer(2)]], device const ushort* q_scales [[buffer(3)]],
-    device const ushort* q_biases [[buffer(4)]], device const ushort* k [[buffer(5)]],
-    device const ushort* k_scales [[buffer(6)]], device const ushort* k_biases [[buffer(7)]],
-    device const ushort* v [[buffer(8)]], device const ushort* v_scales [[buffer(9)]],
-    device const ushort* v_biases [[buffer(10)]], device float* q_out [[buffer(11)]],
-    device float* k_out [[buffer(12)]], device float* v_out [[buffer(13)]],
-    constant NormQkvArguments& a [[buffer(14)]], uint3 position [[threadgroup_position_in_grid]],
+    device const ushort* w0 [[buffer(2)]], device const ushort* scales0 [[buffer(3)]],
+    device const ushort* biases0 [[buffer(4)]], device const ushort* w1 [[buffer(5)]],
+    device const ushort* scales1 [[buffer(6)]], device const ushort* biases1 [[buffer(7)]],
+    device const ushort* w2 [[buffer(8)]], device const ushort* scales2 [[buffer(9)]],
+    device const ushort* biases2 [[buffer(10)]], device const ushort* w3 [[buffer(11)]],
+    device const ushort* scales3 [[buffer(12)]], device const ushort* biases3 [[buffer(13)]],
+    device float* out0 [[buffer(14)]], device float* out1 [[buffer(15)]],
+    device float* out2 [[buffer(16)]], device float* out3 [[buffer(17)]],
+    constant NormProjectArguments& a [[buffer(18)]],
+    uint3 position [[threadgroup_position_in_grid]],
     uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
   int block = int(position.x);
   const int which = matrix_of_block(a, kGemvBlock, block);
-  const Matrix m =
-      chosen(which, q, q_scales, q_biases, k, k_scales, k_biases, v, v_scales, v_biases);
-  device float* out = which == 0 ? q_out : which == 1 ? k_out : v_out;
+  Matrix m;
+  m.weight = chosen(which, w0, w1, w2, w3);
+  m.scales = chosen(which, scales0, scales1, scales2, scales3);
+  m.biases = chosen(which, biases0, biases1, biases2, biases3);
+  device float* out = chosen(which, out0, out1, out2, out3);
   const int row = block * kGemvBlock + int(simdgroup) * kGemvRows;
   if (kManyTokens) {
-    project_rows<kGemvTokens>(x, norm, m, out, a.cols, a.rows[which], a.tokens, a.eps, 0.0f, row,
+    project_rows<kGemvTokens>(x, norm, m, out, x, a.cols, a.rows[which], a.tokens, a.eps, 0.0f, row,
                               int(position.y) * kGemvTokens, lane);
   } else {
-    project_rows<1>(x, norm, m, out, a.cols, a.rows[which], a.tokens, a.eps, 0.0f, row,
+    project_rows<1>(x, norm, m, out, x, a.cols, a.rows[which], a.tokens, a.eps, 0.0f, row,
                     int(position.y), lane);
   }
 }
 
 // The same for many tokens.
-// Grid: (blocks of q, then k, then v, each rows / kTileRows; tokens / kTileTokens); kTileThreads
-// threads.
-kernel void norm_qkv_tiles(
+// Grid: (blocks of the first, then the second and so on, each rows / kTileRows; tokens /
+// kTileTokens); kTileThreads threads.
+kernel void norm_project_tiles(
     device const float* x [[buffer(0)]], device const ushort* norm [[buffer(1)]],
-    device const ushort* q [[buffer(2)]], device const ushort* q_scales [[buffer(3)]],
-    device const ushort* q_biases [[buffer(4)]], device const ushort* k [[buffer(5)]],
-    device const ushort* k_scales [[buffer(6)]], device const ushort* k_biases [[buffer(7)]],
-    device const ushort* v [[buffer(8)]], device const ushort* v_scales [[buffer(9)]],
-    device const ushort* v_biases [[buffer(10)]], device float* q_out [[buffer(11)]],
-    device float* k_out [[buffer(12)]], device float* v_out [[buffer(13)]],
-    constant NormQkvArguments& a [[buffer(14)]], uint3 position [[threadgroup_position_in_grid]],
+    device const ushort* w0 [[buffer(2)]], device const ushort* scales0 [[buffer(3)]],
+    device const ushort* biases0 [[buffer(4)]], device const ushort* w1 [[buffer(5)]],
+    device const ushort* scales1 [[buffer(6)]], device const ushort* biases1 [[buffer(7)]],
+    device const ushort* w2 [[buffer(8)]], device const ushort* scales2 [[buffer(9)]],
+    device const ushort* biases2 [[buffer(10)]], device const ushort* w3 [[buffer(11)]],
+    device const ushort* scales3 [[buffer(12)]], device const ushort* biases3 [[buffer(13)]],
+    device float* out0 [[buffer(14)]], device float* out1 [[buffer(15)]],
+    device float* out2 [[buffer(16)]], device float* out3 [[buffer(17)]],
+    constant NormProjectArguments& a [[buffer(18)]],
+    uint3 position [[threadgroup_position_in_grid]],
     uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float4 tile[TILE_VECTORS];
@@ -152,9 +161,11 @@ kernel void norm_qkv_tiles(
   threadgroup float factors[kTileTokens];
   int block = int(position.x);
   const int which = matrix_of_block(a, kTileRows, block);
-  const Matrix m =
-      chosen(which, q, q_scales, q_biases, k, k_scales, k_biases, v, v_scales, v_biases);
-  device float* out = which == 0 ? q_out : which == 1 ? k_out : v_out;
+  Matrix m;
+  m.weight = chosen(which, w0, w1, w2, w3);
+  m.scales = chosen(which, scales0, scales1, scales2, scales3);
+  m.biases = chosen(which, biases0, biases1, biases2, biases3);
+  device float* out = chosen(which, out0, out1, out2, out3);
   const int rows = a.rows[which];
   const int row = block * kTileRows, token = int(position.y) * kTileTokens;
   const int own_row = min(row + int(thread_index) / 2, rows - 1);
@@ -162,5 +173,5 @@ kernel void norm_qkv_tiles(
   multiply_tile(row_of(m, kBits, kGroup, a.cols, own_row), kBits, kGroup, kWords, a.cols,
                 x + ulong(own_token) * a.cols, norm, a.eps, thread_index, simdgroup, scratch,
                 factors);
-  write_tile(scratch, factors, out, rows, a.tokens, row, token, thread_index);
+  write_tile(scratch, factors, out, x, rows, a.tokens, row, token, thread_index);
 }

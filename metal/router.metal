@@ -1,4 +1,4 @@
-// Post-attention setup and the choice of experts.
+// What comes before the experts: the residual, norms, and the choice of experts.
 #include "common.h"
 
 // One row: x += rms(attention, post_attention); dense_in, routed_in and router_in are norms of the
@@ -49,8 +49,38 @@
   }
 }
 
-// The k largest logits of a row, lower id first among equals, and their softmax times expert_scale.
-// A logit that is not finite raises kFaultRouter.
+// One row: x += update; normed = rms(x, norm).
+// Grid and offsets as above.
+[[max_total_threads_per_threadgroup(kRowThreads)]] kernel void residual_setup(
+    device float* x [[buffer(0)]], device const float* update [[buffer(1)]],
+    device const ushort* norm [[buffer(2)]], device float* normed [[buffer(3)]],
+    constant RouterArguments& a [[buffer(4)]], uint row [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float shared[kRowThreads / kLanes];
+  const ulong at = ulong(row) * a.hidden;
+  float own[kRowValues];
+  float squares = 0.0f;
+  UNROLL
+  for (int j = 0; j < kRowValues; ++j) {
+    const int i = int(thread_index) + j * kRowThreads;
+    own[j] = 0.0f;
+    if (i >= a.hidden) continue;
+    own[j] = x[at + i] + update[at + i];
+    x[at + i] = own[j];
+    squares = fma(own[j], own[j], squares);
+  }
+  const float total = threadgroup_sum(squares, shared, simdgroup, kRowThreads / kLanes, lane);
+  const float factor = rsqrt(total / float(a.hidden) + a.eps);
+  UNROLL
+  for (int j = 0; j < kRowValues; ++j) {
+    const int i = int(thread_index) + j * kRowThreads;
+    if (i < a.hidden) normed[at + i] = own[j] * factor * bf16(norm[i]);
+  }
+}
+
+// The k largest logits of a row, lower id first among equals, and their softmax, times expert_scale
+// if it is scaled (else that is not read). A logit that is not finite raises kFaultRouter.
 // Grid: rows; 32 threads. Offsets: float32 and int32 4 bytes, BF16 2.
 kernel void router_choose(device const float* logits [[buffer(0)]],
                           device const ushort* expert_scale [[buffer(1)]],
@@ -61,7 +91,7 @@ kernel void router_choose(device const float* logits [[buffer(0)]],
                           uint lane [[thread_index_in_simdgroup]]) {
   device const float* z = logits + ulong(row) * a.experts;
   for (int e = int(lane); e < a.experts; e += kLanes) {
-    if (!is_finite(z[e])) raise(faults, kFaultRouter, int(row), 0);
+    if (!is_finite(z[e])) raise(faults, kFaultRouter, int(row), a.scaled);
   }
   device int* to = ids + ulong(row) * a.k;
   device float* share = weights + ulong(row) * a.k;
@@ -93,5 +123,8 @@ kernel void router_choose(device const float* logits [[buffer(0)]],
     }
   }
   if (lane != 0) return;
-  for (int j = 0; j < a.k; ++j) share[j] = share[j] / total * bf16(expert_scale[to[j]]);
+  for (int j = 0; j < a.k; ++j) {
+    const float own = share[j] / total;
+    share[j] = a.scaled ? own * bf16(expert_scale[to[j]]) : own;
+  }
 }

@@ -44,19 +44,18 @@ void check(const EmbedRows& op) {
   floats(op.out, size_t(op.rows) * table.cols, "EmbedRows.out");
 }
 
-void check(const NormQkv& op) {
-  const Matrix q = matrix(op.q, "NormQkv.q"), k = matrix(op.k, "NormQkv.k");
+void check(const NormProject& op) {
+  require(op.count > 0 && op.count <= NormProject::kMaxParts, "NormProject.count",
+          "there must be one to four matrices");
   const size_t rows = op.rows;
-  require(k.cols == q.cols, "NormQkv", "q, k and v differ in columns");
-  floats(op.q_out, rows * q.rows, "NormQkv.q_out");
-  floats(op.k_out, rows * k.rows, "NormQkv.k_out");
-  if (op.v_out) {
-    const Matrix v = matrix(op.v, "NormQkv.v");
-    require(v.cols == q.cols, "NormQkv", "q, k and v differ in columns");
-    floats(op.v_out, rows * v.rows, "NormQkv.v_out");
+  const int cols = op.parts[0].matrix.cols;
+  for (int i = 0; i < op.count; ++i) {
+    const Matrix m = matrix(op.parts[i].matrix, "NormProject.parts");
+    require(m.cols == cols, "NormProject.parts", "the matrices differ in columns");
+    floats(op.parts[i].out, rows * m.rows, "NormProject.parts");
   }
-  floats(op.x, rows * q.cols, "NormQkv.x");
-  halves(op.norm, q.cols, "NormQkv.norm");
+  floats(op.x, rows * cols, "NormProject.x");
+  halves(op.norm, cols, "NormProject.norm");
 }
 
 void check(const QkvEpilogue& op) {
@@ -64,9 +63,11 @@ void check(const QkvEpilogue& op) {
   const size_t rows = op.rows, dim = op.cache.dim;
   check_positions(op.position, op.rows, "QkvEpilogue");
   require(op.rows <= op.cache.capacity, "QkvEpilogue.cache", "the ring is shorter than the rows");
-  require(op.rotated >= 0 && op.rotated <= op.cache.dim / 2, "QkvEpilogue.rope",
-          "more rotated pairs than the head has");
-  floats(op.q, rows * op.heads * dim, "QkvEpilogue.q");
+  require(op.rotated >= 0 && op.rotated <= op.distance && op.distance <= op.cache.dim - op.rotated,
+          "QkvEpilogue.rope", "the rotated pairs do not fit the head");
+  require(op.q_width >= op.cache.dim, "QkvEpilogue.q_width", "a head's query does not fit it");
+  floats(op.q, rows * op.heads * op.q_width, "QkvEpilogue.q");
+  floats(op.q_out, rows * op.heads * dim, "QkvEpilogue.q_out");
   floats(op.k, rows * op.cache.heads * dim, "QkvEpilogue.k");
   floats(op.v, rows * op.cache.heads * dim, "QkvEpilogue.v");
   halves(op.q_norm, dim, "QkvEpilogue.q_norm");
@@ -89,6 +90,49 @@ void check(const Attention& op) {
   const size_t count = size_t(op.rows) * op.heads * op.cache.dim;
   floats(op.q, count, "Attention.q");
   floats(op.out, count, "Attention.out");
+}
+
+void check(const GateHeads& op) {
+  require(op.heads > 0 && op.dim > 0 && op.width >= op.dim, "GateHeads", "the shape is empty");
+  const size_t heads = size_t(op.rows) * op.heads;
+  floats(op.x, heads * op.dim, "GateHeads.x");
+  floats(op.gate, heads * op.width, "GateHeads.gate");
+}
+
+void check(const ConvolutionTail& op) {
+  require(op.channels > 0, "ConvolutionTail.channels", "there are no channels");
+  require(op.taps >= 2 && op.taps <= kMaxTaps, "ConvolutionTail.taps",
+          "a convolution has 2 to 8 taps");
+  const size_t channels = op.channels, count = size_t(op.rows) * channels;
+  floats(op.x, count, "ConvolutionTail.x");
+  floats(op.out, count, "ConvolutionTail.out");
+  halves(op.weight, channels * op.taps, "ConvolutionTail.weight");
+  if (op.type == KvType::kFloat16) {
+    halves(op.tail, channels * (op.taps - 1), "ConvolutionTail.tail");
+  } else {
+    floats(op.tail, channels * (op.taps - 1), "ConvolutionTail.tail");
+  }
+}
+
+void check(const GatedDelta& op) {
+  require(op.key_heads > 0 && op.value_heads > 0 && op.value_heads % op.key_heads == 0,
+          "GatedDelta", "the value heads must be a multiple of the key heads");
+  const auto is_size = [](int dim) {
+    return dim > 0 && dim % kDeltaDimStep == 0 && dim <= kMaxDeltaDim;
+  };
+  require(is_size(op.key_dim) && is_size(op.value_dim), "GatedDelta",
+          "the dimensions of a head must be multiples of 32 up to 256");
+  const size_t rows = op.rows, heads = op.value_heads;
+  const size_t values = heads * op.value_dim;
+  floats(op.mixed, rows * (2 * size_t(op.key_heads) * op.key_dim + values), "GatedDelta.mixed");
+  floats(op.alpha, rows * heads, "GatedDelta.alpha");
+  floats(op.beta, rows * heads, "GatedDelta.beta");
+  floats(op.rate, heads, "GatedDelta.rate");
+  floats(op.dt_bias, heads, "GatedDelta.dt_bias");
+  floats(op.z, rows * values, "GatedDelta.z");
+  halves(op.norm, op.value_dim, "GatedDelta.norm");
+  floats(op.state, values * op.key_dim, "GatedDelta.state");
+  floats(op.out, rows * values, "GatedDelta.out");
 }
 
 void check(const Project& op) {
@@ -117,14 +161,41 @@ void check(const PostAttentionRouter& op) {
   floats(op.weights, chosen, "PostAttentionRouter.weights");
 }
 
+void check(const ResidualRouter& op) {
+  const Matrix router = matrix(op.router, "ResidualRouter.router");
+  require(router.cols == op.hidden, "ResidualRouter.router", "columns differ from hidden");
+  require(op.k > 0 && op.k <= router.rows, "ResidualRouter.k",
+          "more experts chosen than there are");
+  const size_t count = size_t(op.rows) * op.hidden, chosen = size_t(op.rows) * op.k;
+  floats(op.x, count, "ResidualRouter.x");
+  floats(op.update, count, "ResidualRouter.update");
+  halves(op.norm, op.hidden, "ResidualRouter.norm");
+  floats(op.normed, count, "ResidualRouter.normed");
+  integers(op.ids, chosen, "ResidualRouter.ids");
+  floats(op.weights, chosen, "ResidualRouter.weights");
+}
+
 void check(const SharedExpert& op) {
   const Matrix gate = matrix(op.gate, "SharedExpert.gate");
   const Matrix down = matrix(op.down, "SharedExpert.down");
   check_expert(gate, matrix(op.up, "SharedExpert.up"), down, "SharedExpert");
+  if (op.scalar_gate.rows > 0) {
+    const Matrix scalar = matrix(op.scalar_gate, "SharedExpert.scalar_gate");
+    require(scalar.rows == 1 && scalar.cols == gate.cols, "SharedExpert.scalar_gate",
+            "it must be one row of the columns of gate");
+  }
   const size_t rows = op.rows;
   floats(op.x, rows * gate.cols, "SharedExpert.x");
   floats(op.scratch, rows * gate.rows, "SharedExpert.scratch");
   floats(op.out, rows * down.rows, "SharedExpert.out");
+}
+
+void check(const LookUpSlots& op) {
+  require(op.experts > 0 && op.k > 0, "LookUpSlots", "the shape is empty");
+  integers(op.ids, op.k, "LookUpSlots.ids");
+  halves(op.table, op.experts, "LookUpSlots.table");
+  integers(op.slots, op.k, "LookUpSlots.slots");
+  integers(op.hit, 1, "LookUpSlots.hit");
 }
 
 Affine expert_matrix(const View& blob, const ExpertShape::Part& part, int rows, int cols) {
@@ -169,6 +240,20 @@ void check(const RoutedExperts& op) {
     matrix(expert_matrix(routed.blob, shape.down, shape.hidden, shape.width), kField);
     tile_pairs += routed.last - routed.first;
   }
+  if (op.guard) {
+    require(rows == 1 && !op.accumulate, "RoutedExperts.guard", "a guard serves one row");
+    halves(op.guard.slab, op.guard.stride / 2, "RoutedExperts.guard");
+    require(op.guard.stride > 0 && op.guard.stride % 2 == 0, "RoutedExperts.guard",
+            "the stride must be even");
+    for (int e = 0; e < op.count; ++e) {
+      const RoutedExpert& routed = op.experts[e];
+      require(routed.last == routed.first + 1 && routed.last <= op.k &&
+                  routed.blob.size <= op.guard.stride,
+              "RoutedExperts.guard", "a guarded expert has one pair, and its blob fits a slot");
+    }
+    integers(op.guard.slots, op.k, "RoutedExperts.guard");
+    integers(op.guard.hit, 1, "RoutedExperts.guard");
+  }
   floats(op.scratch, tile_pairs * shape.width, "RoutedExperts.scratch");
   if (op.accumulate) floats(op.weights, rows * op.k, "RoutedExperts.weights");
   const size_t out_rows = op.accumulate ? rows : rows * op.k;
@@ -193,6 +278,18 @@ void check(const LayerTail& op) {
   halves(op.post_routed, hidden, "LayerTail.post_routed");
   halves(op.post_layer, hidden, "LayerTail.post_layer");
   halves(op.layer_scalar, 1, "LayerTail.layer_scalar");
+}
+
+void check(const ResidualTail& op) {
+  require(op.hidden > 0 && op.parts >= 0, "ResidualTail", "the shape is empty");
+  const size_t rows = op.rows, hidden = op.hidden, parts = op.parts;
+  floats(op.x, rows * hidden, "ResidualTail.x");
+  floats(op.shared, rows * hidden, "ResidualTail.shared");
+  floats(op.routed, rows * std::max<size_t>(parts, 1) * hidden, "ResidualTail.routed");
+  if (parts > 0) {
+    integers(op.ids, rows * parts, "ResidualTail.ids");
+    floats(op.weights, rows * parts, "ResidualTail.weights");
+  }
 }
 
 void check(const HeadArgmax& op) {

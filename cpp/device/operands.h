@@ -9,7 +9,7 @@
 namespace mference {
 
 // Each returns the view's first element and raises DeviceError naming `field` (for example
-// "NormQkv.x") if the view is absent, leaves its buffer, holds fewer than `count` elements, or is
+// "NormProject.x") if the view is absent, leaves its buffer, holds fewer than `count` elements, or is
 // not aligned to one element.
 float* floats(const View& view, size_t count, const char* field);
 int32_t* integers(const View& view, size_t count, const char* field);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -147,28 +148,26 @@ Floats embed_rows(Device& device, const AffineArrays& table, const Integers& tok
   return fetch<float>(op.out, {op.rows, op.table.cols});
 }
 
-py::tuple norm_qkv(Device& device, const Floats& x, const Bits& norm, const AffineArrays& q,
-                   const AffineArrays& k, const std::optional<AffineArrays>& v, float eps,
-                   int misalign) {
+std::vector<Floats> norm_project(Device& device, const Floats& x, const Bits& norm,
+                                 const std::vector<AffineArrays>& matrices, float eps,
+                                 int misalign) {
   Bench bench(device, misalign);
-  NormQkv op;
+  NormProject op;
+  if (matrices.size() > NormProject::kMaxParts)
+    throw DeviceError("NormProject.count: there must be one to four matrices");
   op.rows = extent(x, 0, "x");
   op.eps = eps;
   op.x = bench.input(x);
   op.norm = bench.input(norm);
-  op.q = bench.affine(q);
-  op.k = bench.affine(k);
-  op.q_out = bench.output(size_t(op.rows) * q.rows() * kFloat);
-  op.k_out = bench.output(size_t(op.rows) * k.rows() * kFloat);
-  if (v) {
-    op.v = bench.affine(*v);
-    op.v_out = bench.output(size_t(op.rows) * v->rows() * kFloat);
+  for (const AffineArrays& m : matrices) {
+    op.parts[op.count++] = {bench.affine(m), bench.output(size_t(op.rows) * m.rows() * kFloat)};
   }
   bench.run(op);
-  const py::object v_out =
-      v ? py::object(fetch<float>(op.v_out, {op.rows, v->rows()})) : py::object(py::none());
-  return py::make_tuple(fetch<float>(op.q_out, {op.rows, q.rows()}),
-                        fetch<float>(op.k_out, {op.rows, k.rows()}), v_out);
+  std::vector<Floats> results;
+  for (int i = 0; i < op.count; ++i) {
+    results.push_back(fetch<float>(op.parts[i].out, {op.rows, op.parts[i].matrix.rows}));
+  }
+  return results;
 }
 
 KvCache cache_of(Bench& bench, const py::array& keys, const py::array& values) {
@@ -195,24 +194,107 @@ py::array fetch_like(const View& view, const py::array& like) {
 py::tuple qkv_epilogue(Device& device, const Floats& q, const Floats& k,
                        const std::optional<Floats>& v, const Bits& q_norm, const Bits& k_norm,
                        const Floats& rope, const py::array& keys, const py::array& values,
-                       int position, float eps, int misalign) {
+                       int position, std::optional<int> distance, bool norm_values, float eps,
+                       int misalign) {
   Bench bench(device, misalign);
   QkvEpilogue op;
+  op.cache = cache_of(bench, keys, values);
   op.rows = extent(q, 0, "q");
   op.heads = extent(q, 1, "q");
+  op.q_width = extent(q, 2, "q");
   op.rotated = extent(rope, 1, "rope");
+  op.distance = distance.value_or(op.cache.dim / 2);
   op.position = position;
+  op.norm_values = norm_values;
   op.eps = eps;
   op.q = bench.input(q);
+  op.q_out = op.q_width == op.cache.dim
+                 ? op.q
+                 : bench.output(size_t(op.rows) * op.heads * op.cache.dim * kFloat);
   op.k = bench.input(k);
   op.v = v ? bench.input(*v) : op.k;
   op.q_norm = bench.input(q_norm);
   op.k_norm = bench.input(k_norm);
   op.rope = bench.input(rope);
-  op.cache = cache_of(bench, keys, values);
   bench.run(op);
-  return py::make_tuple(fetch<float>(op.q, {op.rows, op.heads, op.cache.dim}),
+  return py::make_tuple(fetch<float>(op.q_out, {op.rows, op.heads, op.cache.dim}),
                         fetch_like(op.cache.keys, keys), fetch_like(op.cache.values, values));
+}
+
+Floats gate_heads(Device& device, const Floats& x, const Floats& gate) {
+  Bench bench(device, 0);
+  GateHeads op;
+  op.rows = extent(x, 0, "x");
+  op.heads = extent(x, 1, "x");
+  op.dim = extent(x, 2, "x");
+  op.width = extent(gate, 2, "gate");
+  op.x = bench.input(x);
+  op.gate = bench.input(gate);
+  bench.run(op);
+  return fetch<float>(op.x, {op.rows, op.heads, op.dim});
+}
+
+py::tuple convolution_tail(Device& device, const Floats& x, const Bits& weight,
+                           const py::array& tail, int misalign) {
+  if (tail.dtype().kind() != 'f' || (tail.itemsize() != 2 && tail.itemsize() != 4)) {
+    throw py::value_error("tail must be float16 or float32 [taps - 1, channels]");
+  }
+  Bench bench(device, misalign);
+  ConvolutionTail op;
+  op.rows = extent(x, 0, "x");
+  op.channels = extent(x, 1, "x");
+  op.taps = extent(weight, 1, "weight");
+  op.type = tail.itemsize() == 2 ? KvType::kFloat16 : KvType::kFloat32;
+  op.x = bench.input(x);
+  op.weight = bench.input(weight);
+  op.tail = bench.raw(py::array::ensure(tail, py::array::c_style));
+  op.out = bench.output(x.nbytes());
+  bench.run(op);
+  return py::make_tuple(fetch<float>(op.out, {op.rows, op.channels}), fetch_like(op.tail, tail));
+}
+
+GatedDelta gated_delta_of(Bench& bench, const Floats& mixed, const Floats& alpha,
+                          const Floats& beta, const Floats& rate, const Floats& dt_bias,
+                          const Floats& z, const Bits& norm, const Floats& state, int key_heads,
+                          float eps) {
+  GatedDelta op;
+  op.rows = extent(mixed, 0, "mixed");
+  op.key_heads = key_heads;
+  op.value_heads = extent(state, 0, "state");
+  op.value_dim = extent(state, 1, "state");
+  op.key_dim = extent(state, 2, "state");
+  op.eps = eps;
+  op.mixed = bench.input(mixed);
+  op.alpha = bench.input(alpha);
+  op.beta = bench.input(beta);
+  op.rate = bench.input(rate);
+  op.dt_bias = bench.input(dt_bias);
+  op.z = bench.input(z);
+  op.norm = bench.input(norm);
+  op.state = bench.input(state);
+  op.out = bench.output(size_t(op.rows) * op.value_heads * op.value_dim * kFloat);
+  return op;
+}
+
+py::tuple gated_delta(Device& device, const Floats& mixed, const Floats& alpha, const Floats& beta,
+                      const Floats& rate, const Floats& dt_bias, const Floats& z, const Bits& norm,
+                      const Floats& state, int key_heads, float eps, int misalign) {
+  Bench bench(device, misalign);
+  const GatedDelta op =
+      gated_delta_of(bench, mixed, alpha, beta, rate, dt_bias, z, norm, state, key_heads, eps);
+  bench.run(op);
+  return py::make_tuple(fetch<float>(op.out, {op.rows, op.value_heads * op.value_dim}),
+                        fetch<float>(op.state, {op.value_heads, op.value_dim, op.key_dim}));
+}
+
+std::vector<double> time_gated_delta(Device& device, const Floats& mixed, const Floats& alpha,
+                                     const Floats& beta, const Floats& rate, const Floats& dt_bias,
+                                     const Floats& z, const Bits& norm, const Floats& state,
+                                     int key_heads, int repeats) {
+  Bench bench(device, 0);
+  return bench.time(
+      {gated_delta_of(bench, mixed, alpha, beta, rate, dt_bias, z, norm, state, key_heads, 1e-6f)},
+      repeats);
 }
 
 Attention attention_of(Bench& bench, const Floats& q, const py::array& keys,
@@ -298,6 +380,28 @@ py::tuple post_attention_router(Device& device, const Floats& x, const Floats& a
       fetch<float>(op.weights, {op.rows, k}));
 }
 
+py::tuple residual_router(Device& device, const Floats& x, const Floats& update, const Bits& norm,
+                          const AffineArrays& router, int k, float eps, int misalign) {
+  Bench bench(device, misalign);
+  ResidualRouter op;
+  op.rows = extent(x, 0, "x");
+  op.hidden = extent(x, 1, "x");
+  op.k = k;
+  op.eps = eps;
+  op.x = bench.input(x);
+  op.update = bench.input(update);
+  op.norm = bench.input(norm);
+  op.router = bench.affine(router);
+  const size_t rows = op.rows;
+  op.normed = bench.output(rows * op.hidden * kFloat);
+  op.ids = bench.output(rows * std::max(k, 0) * sizeof(int32_t));
+  op.weights = bench.output(rows * std::max(k, 0) * kFloat);
+  bench.run(op);
+  return py::make_tuple(
+      fetch<float>(op.x, {op.rows, op.hidden}), fetch<float>(op.normed, {op.rows, op.hidden}),
+      fetch<int32_t>(op.ids, {op.rows, k}), fetch<float>(op.weights, {op.rows, k}));
+}
+
 Activation activation_of(const std::string& name) {
   if (name == "gelu_tanh") return Activation::kGeluTanh;
   if (name == "silu") return Activation::kSilu;
@@ -306,9 +410,11 @@ Activation activation_of(const std::string& name) {
 
 Floats shared_expert(Device& device, const Floats& x, const AffineArrays& gate,
                      const AffineArrays& up, const AffineArrays& down,
-                     const std::string& activation, int misalign) {
+                     const std::string& activation, const std::optional<AffineArrays>& scalar_gate,
+                     int misalign) {
   Bench bench(device, misalign);
   SharedExpert op;
+  if (scalar_gate) op.scalar_gate = bench.affine(*scalar_gate);
   op.rows = extent(x, 0, "x");
   op.activation = activation_of(activation);
   op.x = bench.input(x);
@@ -319,6 +425,19 @@ Floats shared_expert(Device& device, const Floats& x, const AffineArrays& gate,
   op.out = bench.output(size_t(op.rows) * down.rows() * kFloat);
   bench.run(op);
   return fetch<float>(op.out, {op.rows, down.rows()});
+}
+
+py::tuple look_up_slots(Device& device, const Integers& ids, const Array<int16_t>& table) {
+  Bench bench(device, 0);
+  LookUpSlots op;
+  op.k = static_cast<int>(ids.size());
+  op.experts = static_cast<int>(table.size());
+  op.ids = bench.input(ids);
+  op.table = bench.raw(table);
+  op.slots = bench.output(op.k * sizeof(int32_t));
+  op.hit = bench.output(sizeof(int32_t));
+  bench.run(op);
+  return py::make_tuple(fetch<int32_t>(op.slots, {op.k}), *fetch<int32_t>(op.hit, {1}).data());
 }
 
 // The nine parts of an expert, back to back.
@@ -375,6 +494,48 @@ Floats routed_experts(Device& device, const Floats& x, const Integers& pairs, co
   return fetch<float>(op.out, std::vector<py::ssize_t>(out.shape(), out.shape() + out.ndim()));
 }
 
+// The same for one row, whose expert e lies in slot slots[e] of a slab.
+Floats guarded_experts(Device& device, const Floats& x, const std::vector<ExpertArrays>& experts,
+                       const Integers& slots, int slot_count, int hit, const Floats& out,
+                       const std::string& activation, int misalign) {
+  Bench bench(device, misalign);
+  RoutedExperts op;
+  op.rows = extent(x, 0, "x");
+  op.k = static_cast<int>(slots.size());
+  op.x = bench.input(x);
+  op.out = bench.input(out);
+  op.shape.hidden = extent(x, 1, "x");
+  op.shape.activation = activation_of(activation);
+  if (experts.empty() || experts.size() > RoutedExperts::kMaxTile || slot_count < 1)
+    throw DeviceError("a tile holds one to eight experts, and a slab has slots");
+  std::vector<std::vector<std::byte>> blobs(experts.size());
+  for (size_t e = 0; e < experts.size(); ++e) {
+    op.shape.gate = append(blobs[e], experts[e].gate);
+    op.shape.up = append(blobs[e], experts[e].up);
+    op.shape.down = append(blobs[e], experts[e].down);
+    op.shape.width = experts[e].gate.rows();
+  }
+  const size_t stride = blobs[0].size();
+  std::vector<std::byte> slab(stride * slot_count);
+  for (size_t e = 0; e < experts.size(); ++e) {
+    const int slot = e < size_t(op.k) ? slots.data()[e] : -1;
+    if (slot >= 0 && slot < slot_count) {
+      std::copy(blobs[e].begin(), blobs[e].end(), slab.begin() + slot * stride);
+    }
+  }
+  const Integers hits(std::vector<py::ssize_t>{1}, &hit);
+  op.guard = {bench.raw(slab), bench.input(slots), bench.input(hits), stride};
+  for (const ExpertArrays& e : experts) {
+    op.experts[op.count++] = {op.guard.slab.at(0, stride), e.first, e.last};
+  }
+  std::vector<int32_t> pairs(op.k);
+  std::iota(pairs.begin(), pairs.end(), 0);
+  op.pairs = bench.input(Integers(static_cast<py::ssize_t>(pairs.size()), pairs.data()));
+  op.scratch = bench.output(experts.size() * op.shape.width * kFloat);
+  bench.run(op);
+  return fetch<float>(op.out, std::vector<py::ssize_t>(out.shape(), out.shape() + out.ndim()));
+}
+
 Floats zero(Device& device, int count) {
   Bench bench(device, 0);
   Zero op;
@@ -403,6 +564,22 @@ Floats layer_tail(Device& device, const Floats& x, const Floats& shared, const F
   op.post_routed = bench.input(post_routed);
   op.post_layer = bench.input(post_layer);
   op.layer_scalar = bench.input(layer_scalar);
+  bench.run(op);
+  return fetch<float>(op.x, {op.rows, op.hidden});
+}
+
+Floats residual_tail(Device& device, const Floats& x, const Floats& shared, const Floats& routed,
+                     const std::optional<Integers>& ids, const std::optional<Floats>& weights) {
+  Bench bench(device, 0);
+  ResidualTail op;
+  op.rows = extent(x, 0, "x");
+  op.hidden = extent(x, 1, "x");
+  op.parts = routed.ndim() == 2 ? 0 : extent(routed, 1, "routed");
+  op.x = bench.input(x);
+  op.shared = bench.input(shared);
+  op.routed = bench.input(routed);
+  if (ids) op.ids = bench.input(*ids);
+  if (weights) op.weights = bench.input(*weights);
   bench.run(op);
   return fetch<float>(op.x, {op.rows, op.hidden});
 }
@@ -467,11 +644,18 @@ void bind_operations(py::module_& module) {
 
   ops.def("embed_rows", &embed_rows, py::arg("device"), py::arg("table"), py::arg("tokens"),
           py::arg("scale") = 1.0f, misalign);
-  ops.def("norm_qkv", &norm_qkv, py::arg("device"), py::arg("x"), py::arg("norm"), py::arg("q"),
-          py::arg("k"), py::arg("v") = py::none(), eps, misalign);
+  ops.def("norm_project", &norm_project, py::arg("device"), py::arg("x"), py::arg("norm"),
+          py::arg("matrices"), eps, misalign);
   ops.def("qkv_epilogue", &qkv_epilogue, py::arg("device"), py::arg("q"), py::arg("k"),
           py::arg("v"), py::arg("q_norm"), py::arg("k_norm"), py::arg("rope"), py::arg("keys"),
-          py::arg("values"), py::arg("position"), eps, misalign);
+          py::arg("values"), py::arg("position"), py::arg("distance") = py::none(),
+          py::arg("norm_values") = true, eps, misalign);
+  ops.def("gate_heads", &gate_heads, py::arg("device"), py::arg("x"), py::arg("gate"));
+  ops.def("convolution_tail", &convolution_tail, py::arg("device"), py::arg("x"), py::arg("weight"),
+          py::arg("tail"), misalign);
+  ops.def("gated_delta", &gated_delta, py::arg("device"), py::arg("mixed"), py::arg("alpha"),
+          py::arg("beta"), py::arg("rate"), py::arg("dt_bias"), py::arg("z"), py::arg("norm"),
+          py::arg("state"), py::arg("key_heads"), eps, misalign);
   ops.def("attention", &attention, py::arg("device"), py::arg("q"), py::arg("keys"),
           py::arg("values"), py::arg("position"), py::arg("window") = 0, py::arg("scale") = 1.0f);
   ops.def("project", &project, py::arg("device"), py::arg("x"), py::arg("weight"), misalign);
@@ -479,16 +663,25 @@ void bind_operations(py::module_& module) {
           py::arg("attention"), py::arg("post_attention"), py::arg("pre_dense"),
           py::arg("pre_routed"), py::arg("router_scale"), py::arg("expert_scale"),
           py::arg("router"), py::arg("k"), eps, misalign);
+  ops.def("residual_router", &residual_router, py::arg("device"), py::arg("x"), py::arg("update"),
+          py::arg("norm"), py::arg("router"), py::arg("k"), eps, misalign);
   ops.def("shared_expert", &shared_expert, py::arg("device"), py::arg("x"), py::arg("gate"),
-          py::arg("up"), py::arg("down"), activation, misalign);
+          py::arg("up"), py::arg("down"), activation, py::arg("scalar_gate") = py::none(),
+          misalign);
+  ops.def("look_up_slots", &look_up_slots, py::arg("device"), py::arg("ids"), py::arg("table"));
   ops.def("routed_experts", &routed_experts, py::arg("device"), py::arg("x"), py::arg("pairs"),
           py::arg("weights"), py::arg("experts"), py::arg("out"), py::arg("accumulate") = false,
           activation, misalign);
+  ops.def("guarded_experts", &guarded_experts, py::arg("device"), py::arg("x"), py::arg("experts"),
+          py::arg("slots"), py::arg("slot_count"), py::arg("hit"), py::arg("out"), activation,
+          misalign);
   ops.def("zero", &zero, py::arg("device"), py::arg("count"));
   ops.def("layer_tail", &layer_tail, py::arg("device"), py::arg("x"), py::arg("shared"),
           py::arg("routed"), py::arg("post_shared"), py::arg("post_routed"), py::arg("post_layer"),
           py::arg("layer_scalar"), py::arg("ids") = py::none(), py::arg("weights") = py::none(),
           eps, misalign);
+  ops.def("residual_tail", &residual_tail, py::arg("device"), py::arg("x"), py::arg("shared"),
+          py::arg("routed"), py::arg("ids") = py::none(), py::arg("weights") = py::none());
   ops.def("head_argmax", &head_argmax, py::arg("device"), py::arg("x"), py::arg("norm"),
           py::arg("table"), eps, misalign);
   ops.def("head_logits", &head_logits, py::arg("device"), py::arg("x"), py::arg("norm"),
@@ -499,6 +692,9 @@ void bind_operations(py::module_& module) {
           py::arg("copies") = 1, py::arg("repeats") = 5, misalign);
   ops.def("time_attention", &time_attention, py::arg("device"), py::arg("q"), py::arg("keys"),
           py::arg("values"), py::arg("position"), py::arg("window") = 0, py::arg("repeats") = 5);
+  ops.def("time_gated_delta", &time_gated_delta, py::arg("device"), py::arg("mixed"),
+          py::arg("alpha"), py::arg("beta"), py::arg("rate"), py::arg("dt_bias"), py::arg("z"),
+          py::arg("norm"), py::arg("state"), py::arg("key_heads"), py::arg("repeats") = 5);
 }
 
 }  // namespace mference

@@ -13,32 +13,46 @@ FLOAT_SUMS = 2e-6  # attention never quantizes its inputs
 GPU_SUMS = 5e-6  # over thousands of positions
 
 
-@pytest.mark.parametrize("with_v", [True, False])
+@pytest.mark.parametrize("sizes", [(70,), (70, 40), (70, 40, 33), (70, 40, 33, 1)])
 @pytest.mark.parametrize("count", [1, 4, 9])
-def test_norm_qkv(check, with_v, count):
+def test_norm_project(check, sizes, count):
     rng = np.random.default_rng(1)
     x, norm = rows(rng, count, HIDDEN), norm_weight(rng, HIDDEN)
-    q, k, v = (affine.random_matrix(rng, out, HIDDEN) for out in (70, 40, 33))
-    v = v if with_v else None
+    parts = [affine.random_matrix(rng, out, HIDDEN) for out in sizes]
     check(
-        lambda d: ops.norm_qkv(d, x, norm, matrix(q), matrix(k), v and matrix(v), misalign=2),
-        operations.norm_qkv(x, norm, q, k, v),
+        lambda d: tuple(ops.norm_project(d, x, norm, list(map(matrix, parts)), misalign=2)),
+        operations.norm_project(x, norm, *parts),
         gpu=gpu_bar(count),
     )
 
 
+@pytest.mark.parametrize(
+    "formats",
+    [((4, 64), (8, 64), (8, 64), (2, 32)), ((8, 64), (4, 64), (8, 64), (4, 64)),
+     ((4, 32), (4, 64), (4, 32))],
+    ids=["neighbours", "apart", "groups"],
+)  # fmt: skip
 @pytest.mark.parametrize("count", [3, 35])
-def test_norm_qkv_with_matrices_of_different_formats(check, count):
+def test_norm_project_with_matrices_of_different_formats(check, count, formats):
     rng = np.random.default_rng(2)
     x, norm = rows(rng, count, 256), norm_weight(rng, 256)
-    q = affine.random_matrix(rng, 20, 256)
-    k = affine.random_matrix(rng, 20, 256, 8)
-    v = affine.random_matrix(rng, 20, 256, 2, 32)
+    parts = [affine.random_matrix(rng, 20, 256, *f) for f in formats]
     check(
-        lambda d: ops.norm_qkv(d, x, norm, matrix(q), matrix(k), matrix(v)),
-        operations.norm_qkv(x, norm, q, k, v),
+        lambda d: tuple(ops.norm_project(d, x, norm, list(map(matrix, parts)))),
+        operations.norm_project(x, norm, *parts),
         gpu=gpu_bar(count),
     )
+
+
+def test_projections_that_do_not_fit_are_refused(devices):
+    rng = np.random.default_rng(3)
+    x, norm = rows(rng, 1, 128), norm_weight(rng, 128)
+    wide, narrow = affine.random_matrix(rng, 8, 128), affine.random_matrix(rng, 8, 64)
+    with pytest.raises(DeviceError, match="differ in columns"):
+        ops.norm_project(devices[0], x, norm, [matrix(wide), matrix(narrow)])
+    for count in (0, 5):
+        with pytest.raises(DeviceError, match="one to four matrices"):
+            ops.norm_project(devices[0], x, norm, [matrix(wide)] * count)
 
 
 def epilogue_case(rng, count, heads, kv, dim, rotated):
@@ -74,6 +88,61 @@ def test_the_epilogue_writes_the_ring(check, heads, kv, dim, rotated, dtype, own
         float32=bar,
         gpu=bar,
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "heads", "kv", "dim", "width", "rotated", "distance"),
+    [(5, 16, 2, 256, 512, 32, 32), (1, 16, 2, 256, 512, 32, 32), (3, 4, 2, 64, 70, 8, 40),
+     (3, 2, 1, 48, 48, 24, 24), (3, 2, 1, 48, 50, 0, 0)],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("norm_values", [True, False])
+def test_the_epilogue_takes_queries_with_gates_and_near_pairs(
+    check, count, heads, kv, dim, width, rotated, distance, dtype, norm_values
+):
+    rng = np.random.default_rng(dim)
+    _, k, v, q_norm, k_norm, rope = epilogue_case(rng, count, heads, kv, dim, rotated)
+    q = rng.standard_normal((count, heads, width)).astype(np.float32)
+    keys, values = np.full((2, 9, kv, dim), 0.25, dtype)
+    new_q, new_k, new_v = operations.qkv_epilogue(
+        q[..., :dim], k, v, q_norm, k_norm, rope, distance=distance, norm_values=norm_values
+    )
+    expected_k, expected_v = keys.astype(np.float64), values.astype(np.float64)
+    slots = (7 + np.arange(count)) % 9
+    expected_k[slots], expected_v[slots] = new_k, new_v
+    bar = HALF if dtype == np.float16 else 1e-6
+    check(
+        lambda d: ops.qkv_epilogue(
+            d, q, k, v, q_norm, k_norm, rope, keys, values, 7, distance, norm_values, misalign=2
+        ),
+        (new_q, expected_k, expected_v),
+        int16=bar,
+        float32=bar,
+        gpu=bar,
+    )
+
+
+def test_values_that_are_not_normed_enter_the_cache_as_they_are(devices):
+    rng = np.random.default_rng(4)
+    q, k, v, q_norm, k_norm, rope = epilogue_case(rng, 2, 2, 1, 32, 8)
+    cache = np.zeros((4, 1, 32), np.float32)
+    for device in devices:
+        *_, values = ops.qkv_epilogue(
+            device, q, k, v, q_norm, k_norm, rope, cache, cache, 1, norm_values=False
+        )
+        assert np.array_equal(values[1:3], v)
+
+
+def test_pairs_and_queries_that_do_not_fit_a_head_are_refused(devices):
+    rng = np.random.default_rng(5)
+    q, k, v, q_norm, k_norm, rope = epilogue_case(rng, 2, 2, 1, 32, 8)
+    cache = np.zeros((4, 1, 32), np.float16)
+    rest = (k, v, q_norm, k_norm, rope, cache, cache, 0)
+    for distance in (7, 25, -1):
+        with pytest.raises(DeviceError, match="pairs do not fit the head"):
+            ops.qkv_epilogue(devices[0], q, *rest, distance)
+    with pytest.raises(DeviceError, match="query does not fit"):
+        ops.qkv_epilogue(devices[0], q[..., :31], *rest)
 
 
 CASES = {  # rows, heads, kv heads, dim, position, window, capacity

@@ -61,6 +61,36 @@ def attention(tokens: int, heads: int, kv: int, dim: int, position: int, window:
     return run, 2 * seen * kv * dim * 2, 4 * tokens * seen * heads * dim
 
 
+def convolution(tokens: int, channels: int):
+    def run(device):
+        rng = np.random.default_rng(tokens)
+        x = rng.standard_normal((tokens, channels)).astype(np.float32)
+        weight = np.full((channels, 4), 0x3F80, np.uint16)
+        tail = rng.standard_normal((3, channels)).astype(np.float16)
+        return lambda d=device: ops.convolution_tail(d, x, weight, tail)[0]
+
+    return run, tokens * channels * 8 + channels * 20, tokens * channels * 8
+
+
+def delta(tokens: int, key_heads: int, value_heads: int, dim: int):
+    def run(device):
+        rng = np.random.default_rng(tokens)
+
+        def normal(*shape):
+            return rng.standard_normal(shape).astype(np.float32)
+
+        heads = (key_heads * 2 + value_heads) * dim
+        given = [normal(tokens, heads), normal(tokens, value_heads), normal(tokens, value_heads)]
+        rate = rng.uniform(0.1, 1, value_heads).astype(np.float32)
+        z, state = normal(tokens, value_heads, dim), normal(value_heads, dim, dim)
+        norm = np.full(dim, 0x3F80, np.uint16)
+        given += [rate, normal(value_heads), z, norm, state]
+        return lambda d=device: ops.gated_delta(d, *given, key_heads)[0]
+
+    moved = 8 * value_heads * dim * dim + 4 * tokens * (2 * key_heads + 3 * value_heads) * dim
+    return run, moved, 8 * tokens * value_heads * dim * dim
+
+
 CASES = {
     "GEMV 2816 x 2816": product(2816, HIDDEN, 1),
     "GEMV 4096 x 2816": product(4096, HIDDEN, 1),
@@ -72,6 +102,11 @@ CASES = {
     "decode attention, full, 4096 positions": attention(1, 16, 2, 512, 4095, 0),
     "decode attention, window 1024": attention(1, 16, 8, 256, 4095, 1024),
     "tiled attention, 128 rows, full": attention(128, 16, 2, 512, 3968, 0),
+    "convolution, 1 row of 8192": convolution(1, 8192),
+    "convolution, 128 rows of 8192": convolution(128, 8192),
+    "delta rule, 1 row": delta(1, 16, 32, 128),
+    "delta rule, 128 rows": delta(128, 16, 32, 128),
+    "delta rule, 1024 rows": delta(1024, 16, 32, 128),
 }
 
 

@@ -39,8 +39,8 @@ Cache open_cache(const KvCache& cache, const char* field) {
   return open;
 }
 
-void rotate(float* x, int dim, int rotated, const float* rope) {
-  float* high = x + dim / 2;
+void rotate(float* x, int distance, int rotated, const float* rope) {
+  float* high = x + distance;
   for (int i = 0; i < rotated; ++i) {
     const float cos = rope[2 * i], sin = rope[2 * i + 1];
     const float lo = x[i], hi = high[i];
@@ -189,7 +189,8 @@ void execute(const QkvEpilogue& op, Context& context) {
   const int dim = op.cache.dim;
   const size_t rows = op.rows;
   const size_t kv_width = size_t(op.cache.heads) * dim;
-  float* q = floats(op.q, rows * op.heads * dim, "QkvEpilogue.q");
+  const float* q = floats(op.q, rows * op.heads * op.q_width, "QkvEpilogue.q");
+  float* q_out = floats(op.q_out, rows * op.heads * dim, "QkvEpilogue.q_out");
   const float* k = floats(op.k, rows * kv_width, "QkvEpilogue.k");
   const float* v = floats(op.v, rows * kv_width, "QkvEpilogue.v");
   const uint16_t* q_norm = halves(op.q_norm, dim, "QkvEpilogue.q_norm");
@@ -208,9 +209,10 @@ void execute(const QkvEpilogue& op, Context& context) {
   context.pool.run(op.rows, row_bytes, [&](int r) {
     const float* angles = rope + size_t(r) * op.rotated * 2;
     for (int h = 0; h < op.heads; ++h) {
-      float* head = q + (size_t(r) * op.heads + h) * dim;
-      lanes.norm(head, q_norm, dim, op.eps, head);
-      rotate(head, dim, op.rotated, angles);
+      const size_t index = size_t(r) * op.heads + h;
+      float* head = q_out + index * dim;
+      lanes.norm(q + index * op.q_width, q_norm, dim, op.eps, head);
+      rotate(head, op.distance, op.rotated, angles);
     }
     const size_t slot = size_t(op.position + r) % op.cache.capacity * cache.row;
     for (int h = 0; h < op.cache.heads; ++h) {
@@ -218,10 +220,27 @@ void execute(const QkvEpilogue& op, Context& context) {
       const size_t from = r * kv_width + size_t(h) * dim;
       const size_t to = slot + size_t(h) * dim * cache.element;
       lanes.norm(k + from, k_norm, dim, op.eps, head);
-      rotate(head, dim, op.rotated, angles);
+      rotate(head, op.distance, op.rotated, angles);
       write(head, cache.keys + to);
-      lanes.norm(v + from, nullptr, dim, op.eps, head);
-      write(head, cache.values + to);
+      if (op.norm_values) {
+        lanes.norm(v + from, nullptr, dim, op.eps, head);
+        write(head, cache.values + to);
+      } else {
+        write(v + from, cache.values + to);
+      }
+    }
+  });
+}
+
+void execute(const GateHeads& op, Context& context) {
+  const size_t heads = size_t(op.rows) * op.heads;
+  float* x = floats(op.x, heads * op.dim, "GateHeads.x");
+  const float* gate = floats(op.gate, heads * op.width, "GateHeads.gate") + (op.width - op.dim);
+  const LaneKernels& lanes = lane_kernels(context.options.isa);
+  context.pool.run(op.rows, size_t(op.heads) * op.dim * 32, [&](int r) {
+    for (int h = 0; h < op.heads; ++h) {
+      const size_t index = size_t(r) * op.heads + h;
+      lanes.open_gate(x + index * op.dim, gate + index * op.width, op.dim);
     }
   });
 }

@@ -34,15 +34,21 @@ struct Context {
 };
 
 void execute(const EmbedRows& op, Context& context);
-void execute(const NormQkv& op, Context& context);
+void execute(const NormProject& op, Context& context);
 void execute(const QkvEpilogue& op, Context& context);
 void execute(const Attention& op, Context& context);
+void execute(const GateHeads& op, Context& context);
+void execute(const ConvolutionTail& op, Context& context);
+void execute(const GatedDelta& op, Context& context);
 void execute(const Project& op, Context& context);
 void execute(const PostAttentionRouter& op, Context& context);
+void execute(const ResidualRouter& op, Context& context);
 void execute(const SharedExpert& op, Context& context);
+void execute(const LookUpSlots& op, Context& context);
 void execute(const RoutedExperts& op, Context& context);
 void execute(const Zero& op, Context& context);
 void execute(const LayerTail& op, Context& context);
+void execute(const ResidualTail& op, Context& context);
 void execute(const HeadArgmax& op, Context& context);
 void execute(const HeadLogits& op, Context& context);
 void execute(const TopCandidates& op, Context& context);

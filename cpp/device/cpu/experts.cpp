@@ -1,5 +1,6 @@
 // The shared expert and the routed ones: down(act(gate x) * (up x)).
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "device/check.h"
@@ -58,6 +59,17 @@ Matrix part(const View& blob, const ExpertShape::Part& part, int rows, int cols)
   return matrix(expert_matrix(blob, part, rows, cols), "RoutedExperts.experts");
 }
 
+// The expert with the blob that its slot holds, if there is a guard.
+RoutedExpert placed(const RoutedExperts& op, RoutedExpert expert) {
+  if (!op.guard) return expert;
+  const size_t stride = op.guard.stride;
+  const int slot = integers(op.guard.slots, op.k, "RoutedExperts.guard")[expert.first];
+  require(slot >= 0 && size_t(slot) < op.guard.slab.size / stride, "RoutedExperts.guard",
+          "a slot is outside the slab");
+  expert.blob = op.guard.slab.at(slot * stride, expert.blob.size);
+  return expert;
+}
+
 class Routed {
  public:
   Routed(const RoutedExperts& op, Context& context) : op_(op), context_(context) {
@@ -65,7 +77,7 @@ class Routed {
     rows_ = op.rows;
     x_ = floats(op.x, size_t(rows_) * shape.hidden, "RoutedExperts.x");
     pairs_ = integers(op.pairs, 0, "RoutedExperts.pairs");
-    for (int e = 0; e < op.count; ++e) add(op.experts[e]);
+    for (int e = 0; e < op.count; ++e) add(placed(op, op.experts[e]));
     h_ = floats(op.scratch, tile_pairs_.size() * shape.width, "RoutedExperts.scratch");
     const size_t pairs = size_t(rows_) * op.k;
     if (op.accumulate) weights_ = floats(op.weights, pairs, "RoutedExperts.weights");
@@ -190,6 +202,23 @@ class Routed {
   int rows_ = 0;
 };
 
+// out *= sigmoid(scalar_gate x).
+void open(const SharedExpert& op, const float* x, float* out, Context& context) {
+  const Matrix gate = matrix(op.scalar_gate, "SharedExpert.scalar_gate");
+  const int hidden = op.down.rows;
+  float* logits =
+      reinterpret_cast<float*>(context.partials.reserve(size_t(op.rows) * sizeof(float)));
+  const Inputs inputs = prepare(context, context.activations, gate, op.rows,
+                                [&](int r) { return x + size_t(r) * gate.cols; });
+  const Product product{gate, logits, 1};
+  multiply_all(context, &product, 1, inputs);
+  context.pool.run(op.rows, size_t(hidden) * 8, [&](int r) {
+    const float share = 1.0f / (1.0f + std::exp(-logits[r]));
+    float* row = out + size_t(r) * hidden;
+    for (int i = 0; i < hidden; ++i) row[i] *= share;
+  });
+}
+
 }  // namespace
 
 void execute(const SharedExpert& op, Context& context) {
@@ -214,9 +243,24 @@ void execute(const SharedExpert& op, Context& context) {
                                 [&](int r) { return h + size_t(r) * down.cols; });
   const Product product{down, out, size_t(down.rows)};
   multiply_all(context, &product, 1, inputs);
+  if (op.scalar_gate.rows > 0) open(op, x, out, context);
+}
+
+void execute(const LookUpSlots& op, Context&) {
+  const int32_t* ids = integers(op.ids, op.k, "LookUpSlots.ids");
+  const auto* table =
+      reinterpret_cast<const int16_t*>(halves(op.table, op.experts, "LookUpSlots.table"));
+  int32_t* slots = integers(op.slots, op.k, "LookUpSlots.slots");
+  int32_t hit = 1;
+  for (int j = 0; j < op.k; ++j) {
+    slots[j] = ids[j] >= 0 && ids[j] < op.experts ? table[ids[j]] : -1;
+    if (slots[j] < 0) hit = 0;
+  }
+  *integers(op.hit, 1, "LookUpSlots.hit") = hit;
 }
 
 void execute(const RoutedExperts& op, Context& context) {
+  if (op.guard && *integers(op.guard.hit, 1, "RoutedExperts.guard") != 1) return;
   Routed(op, context).run();
 }
 

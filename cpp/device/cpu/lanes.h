@@ -51,6 +51,17 @@ struct Average {
   float* out;  // [dim]
 };
 
+// One token of the delta rule in one value head. Sizes are multiples of sixteen.
+struct DeltaStep {
+  const float* q;   // [key_dim], normalized and scaled
+  const float* k;   // [key_dim], normalized
+  const float* v;   // of the value rows
+  float kq = 0.0f;  // k . q
+  float decay = 0.0f;
+  float beta = 0.0f;
+  int key_dim = 0;
+};
+
 struct LaneKernels {
   // out = x / sqrt(mean(x^2) + eps) * weight. No weight: null. out may be x.
   void (*norm)(const float* x, const uint16_t* weight, int n, float eps, float* out);
@@ -59,6 +70,15 @@ struct LaneKernels {
                    float* scales, float* sums);
   // gate = act(gate) * up.
   void (*gate)(Activation activation, float* gate, const float* up, int n);
+  // x *= sigmoid(gate).
+  void (*open_gate)(float* x, const float* gate, int n);
+  // out[i] = silu(sum of rows[j][i] * weights[j][i] over the taps j, in order).
+  void (*convolve)(const float* const* rows, const float* const* weights, int taps, int n,
+                   float* out);
+  // Advances `rows` rows of the state [value rows, key_dim] by a token; out = those rows times q.
+  void (*delta)(const DeltaStep& step, float* state, int rows, float* out);
+  // sum(a * b); n is a multiple of sixteen.
+  float (*dot)(const float* a, const float* b, int n);
   // x = cap * tanh(x / cap).
   void (*softcap)(float* x, int n, float cap);
   // sum(exp(x - max)).

@@ -351,6 +351,69 @@ static void gate(Activation activation, float* gate, const float* up, int n) {
   }
 }
 
+static void open_gate(float* x, const float* gate, int n) {
+  for_lanes(x, n, [gate](Lanes v, auto at) {
+    return v / (exponential(at(gate) * broadcast(-1.0f)) + broadcast(1.0f));
+  });
+}
+
+// Sixteen channels from `c`; the first product starts the sum.
+static void convolve(const float* const* rows, const float* const* weights, int taps, int n,
+                     float* out) {
+  for (int c = 0; c < n; c += kLanes) {
+    const int count = n - c < kLanes ? n - c : kLanes;
+    const auto at = [c, count](const float* p) {
+      return count == kLanes ? load(p + c) : load_first(p + c, count);
+    };
+    Lanes total = at(rows[0]) * at(weights[0]);
+    for (int j = 1; j < taps; ++j) total = total + at(rows[j]) * at(weights[j]);
+    if (count == kLanes) {
+      store(out + c, silu(total));
+    } else {
+      store_first(out + c, silu(total), count);
+    }
+  }
+}
+
+// Both products with the state before it changes: S' q = g S q + d (k . q), so one pass reads it.
+static void delta(const DeltaStep& step, float* state, int rows, float* out) {
+  for (int first = 0; first < rows; first += kLanes) {
+    float* block = state + first * step.key_dim;
+    Lanes with_k[kLanes], with_q[kLanes];
+    for (int r = 0; r < kLanes; ++r) {
+      const float* row = block + r * step.key_dim;
+      Lanes k = load(row) * load(step.k), q = load(row) * load(step.q);
+      for (int i = kLanes; i < step.key_dim; i += kLanes) {
+        const Lanes s = load(row + i);
+        k = k + s * load(step.k + i);
+        q = q + s * load(step.q + i);
+      }
+      with_k[r] = k;
+      with_q[r] = q;
+    }
+    float recalled[kLanes], answered[kLanes], changes[kLanes];
+    sums(with_k, recalled);
+    sums(with_q, answered);
+    const Lanes decay = broadcast(step.decay);
+    const Lanes change = broadcast(step.beta) * (load(step.v + first) - decay * load(recalled));
+    store(changes, change);
+    store(out + first, decay * load(answered) + change * broadcast(step.kq));
+    for (int r = 0; r < kLanes; ++r) {
+      float* row = block + r * step.key_dim;
+      const Lanes d = broadcast(changes[r]);
+      for (int i = 0; i < step.key_dim; i += kLanes) {
+        store(row + i, decay * load(row + i) + d * load(step.k + i));
+      }
+    }
+  }
+}
+
+static float dot(const float* a, const float* b, int n) {
+  Lanes total = load(a) * load(b);
+  for (int i = kLanes; i < n; i += kLanes) total = total + load(a + i) * load(b + i);
+  return sum(total);
+}
+
 static void softcap(float* x, int n, float cap) {
   for_lanes(x, n, [cap](Lanes z, auto) {
     return hyperbolic_tangent(z / broadcast(cap)) * broadcast(cap);

@@ -22,7 +22,7 @@ inline void narrow(const float* x, uint16_t* out) {
 
 }  // namespace
 
-const LaneKernels kAvx512Lanes = {norm,    quantize,   gate,   softcap,
-                                  sum_exp, narrow_row, attend, merge};
+const LaneKernels kAvx512Lanes = {norm, quantize, gate,    open_gate,  convolve, delta,
+                                  dot,  softcap,  sum_exp, narrow_row, attend,   merge};
 
 }  // namespace mference::cpu

@@ -30,8 +30,8 @@ inline void narrow(const float* x, uint16_t* out) {
 
 }  // namespace
 
-const LaneKernels kPortableLanes = {norm,    quantize,   gate,   softcap,
-                                    sum_exp, narrow_row, attend, merge};
+const LaneKernels kPortableLanes = {norm, quantize, gate,    open_gate,  convolve, delta,
+                                    dot,  softcap,  sum_exp, narrow_row, attend,   merge};
 
 const LaneKernels& lane_kernels(Isa isa) {
 #if defined(__x86_64__)

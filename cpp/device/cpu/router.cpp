@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/errors.h"
@@ -13,10 +14,10 @@ namespace mference::cpu {
 
 namespace {
 
-// The k largest logits, descending, lower id first among equals; their softmax times `scale`.
-// False if a logit is not finite.
-bool choose(const float* logits, int experts, int k, const uint16_t* scale, int32_t* ids,
-            float* weights) {
+// The k largest logits, descending, lower id first among equals; their softmax times `scale`, if
+// there is one. False if a logit is not finite.
+bool choose_one(const float* logits, int experts, int k, const uint16_t* scale, int32_t* ids,
+                float* weights) {
   if (!std::all_of(logits, logits + experts, [](float z) { return std::isfinite(z); }))
     return false;
   std::vector<int32_t> order(experts);
@@ -30,8 +31,42 @@ bool choose(const float* logits, int experts, int k, const uint16_t* scale, int3
     weights[j] = std::exp(logits[order[j]] - logits[order[0]]);
     total += weights[j];
   }
-  for (int j = 0; j < k; ++j) weights[j] = weights[j] / total * bf16_to_float(scale[ids[j]]);
+  for (int j = 0; j < k; ++j) {
+    weights[j] /= total;
+    if (scale) weights[j] *= bf16_to_float(scale[ids[j]]);
+  }
   return true;
+}
+
+// Multiplies and chooses for every row of `in`. `logits` is scratch, [rows, experts].
+struct Choice {
+  const char* operation;
+  Matrix router;
+  const float* in;
+  float* logits;
+  const uint16_t* scale;  // may be null
+  int k;
+  int32_t* ids;
+  float* weights;
+};
+
+void choose(Context& context, int rows, const Choice& c) {
+  const int experts = c.router.rows, hidden = c.router.cols;
+  const Inputs inputs = prepare(context, context.activations, c.router, rows,
+                                [&](int r) { return c.in + size_t(r) * hidden; });
+  const Product product{c.router, c.logits, size_t(experts)};
+  multiply_all(context, &product, 1, inputs);
+  std::atomic<bool> finite{true};
+  context.pool.run(rows, size_t(experts) * 64, [&](int r) {
+    if (!choose_one(c.logits + size_t(r) * experts, experts, c.k, c.scale, c.ids + size_t(r) * c.k,
+                    c.weights + size_t(r) * c.k)) {
+      finite = false;
+    }
+  });
+  if (!finite) {
+    throw DeviceError("router logits are not finite in " + std::string(c.operation) +
+                      "; the weights or the input are corrupt");
+  }
 }
 
 }  // namespace
@@ -70,22 +105,29 @@ void execute(const PostAttentionRouter& op, Context& context) {
     lanes.norm(x + at, router_scale, hidden, op.eps, own);
     for (int i = 0; i < hidden; ++i) own[i] *= root;
   });
-  const Inputs inputs = prepare(context, context.activations, router, op.rows,
-                                [&](int r) { return router_in + size_t(r) * hidden; });
-  const Product product{router, logits, size_t(experts)};
-  multiply_all(context, &product, 1, inputs);
-  std::atomic<bool> finite{true};
-  context.pool.run(op.rows, size_t(experts) * 64, [&](int r) {
-    if (!choose(logits + size_t(r) * experts, experts, k, expert_scale, ids + size_t(r) * k,
-                weights + size_t(r) * k)) {
-      finite = false;
-    }
+  choose(context, op.rows,
+         {"PostAttentionRouter", router, router_in, logits, expert_scale, k, ids, weights});
+}
+
+void execute(const ResidualRouter& op, Context& context) {
+  const Matrix router = matrix(op.router, "ResidualRouter.router");
+  const int hidden = op.hidden, k = op.k;
+  const size_t rows = op.rows;
+  float* x = floats(op.x, rows * hidden, "ResidualRouter.x");
+  const float* update = floats(op.update, rows * hidden, "ResidualRouter.update");
+  const uint16_t* norm = halves(op.norm, hidden, "ResidualRouter.norm");
+  float* normed = floats(op.normed, rows * hidden, "ResidualRouter.normed");
+  int32_t* ids = integers(op.ids, rows * k, "ResidualRouter.ids");
+  float* weights = floats(op.weights, rows * k, "ResidualRouter.weights");
+  const LaneKernels& lanes = lane_kernels(context.options.isa);
+  context.pool.run(op.rows, size_t(hidden) * 16, [&](int r) {
+    const size_t at = size_t(r) * hidden;
+    for (int i = 0; i < hidden; ++i) x[at + i] += update[at + i];
+    lanes.norm(x + at, norm, hidden, op.eps, normed + at);
   });
-  if (!finite) {
-    throw DeviceError(
-        "router logits are not finite in PostAttentionRouter; the weights or the input are "
-        "corrupt");
-  }
+  float* logits =
+      reinterpret_cast<float*>(context.partials.reserve(rows * router.rows * sizeof(float)));
+  choose(context, op.rows, {"ResidualRouter", router, normed, logits, nullptr, k, ids, weights});
 }
 
 }  // namespace mference::cpu

@@ -60,4 +60,27 @@ void execute(const LayerTail& op, Context& context) {
   });
 }
 
+void execute(const ResidualTail& op, Context& context) {
+  const size_t rows = op.rows, hidden = op.hidden, parts = op.parts;
+  float* x = floats(op.x, rows * hidden, "ResidualTail.x");
+  const float* shared = floats(op.shared, rows * hidden, "ResidualTail.shared");
+  const size_t routed_rows = std::max<size_t>(parts, 1);
+  const float* routed = floats(op.routed, rows * routed_rows * hidden, "ResidualTail.routed");
+  const int32_t* ids = parts > 0 ? integers(op.ids, rows * parts, "ResidualTail.ids") : nullptr;
+  const float* weights =
+      parts > 0 ? floats(op.weights, rows * parts, "ResidualTail.weights") : nullptr;
+  float* memory = reinterpret_cast<float*>(context.partials.reserve(rows * hidden * sizeof(float)));
+  context.pool.run(op.rows, hidden * (16 + 4 * parts), [&](int r) {
+    const float* sum = routed + r * routed_rows * hidden;
+    if (parts > 0) {
+      float* own = memory + r * hidden;
+      combine(sum, ids + r * parts, weights + r * parts, op.parts, op.hidden, own);
+      sum = own;
+    }
+    const float* beside = shared + r * hidden;
+    float* row = x + r * hidden;
+    for (size_t i = 0; i < hidden; ++i) row[i] += sum[i] + beside[i];
+  });
+}
+
 }  // namespace mference::cpu

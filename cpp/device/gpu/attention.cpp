@@ -74,12 +74,27 @@ void encode(const QkvEpilogue& op, Context& context) {
   if (op.rows == 0) return;
   Constants constants;
   constants.half_cache = is_half(op.cache);
-  const EpilogueArguments arguments{op.heads,          op.cache.heads, op.cache.dim, op.rotated,
-                                    op.cache.capacity, op.position,    op.eps};
-  context.launch("qkv_epilogue", constants,
-                 {op.q, op.k, op.v, op.q_norm, op.k_norm, op.rope, op.cache.keys, op.cache.values},
-                 arguments,
-                 {{uint32_t(op.heads + 2 * op.cache.heads), uint32_t(op.rows), 1}, kLanes});
+  EpilogueArguments arguments{};
+  arguments.heads = op.heads;
+  arguments.kv_heads = op.cache.heads;
+  arguments.dim = op.cache.dim;
+  arguments.q_width = op.q_width;
+  arguments.rotated = op.rotated;
+  arguments.distance = op.distance;
+  arguments.capacity = op.cache.capacity;
+  arguments.position = op.position;
+  arguments.norm_values = op.norm_values ? 1 : 0;
+  arguments.eps = op.eps;
+  context.launch(
+      "qkv_epilogue", constants,
+      {op.q, op.q_out, op.k, op.v, op.q_norm, op.k_norm, op.rope, op.cache.keys, op.cache.values},
+      arguments, {{uint32_t(op.heads + 2 * op.cache.heads), uint32_t(op.rows), 1}, kLanes});
+}
+
+void encode(const GateHeads& op, Context& context) {
+  if (op.rows == 0) return;
+  context.launch("gate_heads", {}, {op.x, op.gate}, GateArguments{op.heads, op.dim, op.width},
+                 {{blocks(int64_t{op.heads} * op.dim, 256), uint32_t(op.rows), 1}, 256});
 }
 
 void encode(const Attention& op, Context& context) {

@@ -25,10 +25,12 @@ struct Constants {
   int32_t half_cache = 0;
   int32_t head_chunks = 1;
   int32_t tensor = 0;
+  int32_t gated = 0;
+  int32_t guarded = 0;
 
   std::vector<int32_t> list() const {
-    return {bits, group,       words, up_bits,    up_group,    up_words,
-            norm, many_tokens, silu,  half_cache, head_chunks, tensor};
+    return {bits,        group, words,      up_bits,     up_group, up_words, norm,
+            many_tokens, silu,  half_cache, head_chunks, tensor,   gated,    guarded};
   }
 };
 
@@ -69,6 +71,8 @@ class Context {
     kRouterLogits,
     kPartials,
     kExpertOut,
+    kGates,
+    kKeysQueries,
     kBest,
     kSortA,
     kSortB,
@@ -103,15 +107,21 @@ class Context {
 };
 
 void encode(const EmbedRows& op, Context& context);
-void encode(const NormQkv& op, Context& context);
+void encode(const NormProject& op, Context& context);
 void encode(const QkvEpilogue& op, Context& context);
 void encode(const Attention& op, Context& context);
+void encode(const GateHeads& op, Context& context);
+void encode(const ConvolutionTail& op, Context& context);
+void encode(const GatedDelta& op, Context& context);
 void encode(const Project& op, Context& context);
 void encode(const PostAttentionRouter& op, Context& context);
+void encode(const ResidualRouter& op, Context& context);
 void encode(const SharedExpert& op, Context& context);
+void encode(const LookUpSlots& op, Context& context);
 void encode(const RoutedExperts& op, Context& context);
 void encode(const Zero& op, Context& context);
 void encode(const LayerTail& op, Context& context);
+void encode(const ResidualTail& op, Context& context);
 void encode(const HeadArgmax& op, Context& context);
 void encode(const HeadLogits& op, Context& context);
 void encode(const TopCandidates& op, Context& context);
@@ -126,6 +136,7 @@ struct Product {
   float eps = 0.0f;
   float softcap = 0.0f;
   bool exact = false;  // never through float16 weights
+  View gates{};        // f32[rows], or none: a row is multiplied by the sigmoid of its gate
 };
 void encode(const Product& product, Context& context);
 

@@ -1,6 +1,7 @@
 // The shared expert and the routed ones: down(act(gate x) * (up x)).
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "device/check.h"
 #include "device/gpu/context.h"
@@ -29,9 +30,14 @@ struct Group {
   int most = 0;  // pairs of an expert
 };
 
-// One format for all experts of a group.
-Format format_of(const Group& group, const ExpertShape::Part& part, int rows, int cols) {
+// One format for all experts of a group, or of a slab.
+Format format_of(const Group& group, const SlotGuard& guard, const ExpertShape::Part& part,
+                 int rows, int cols) {
   Format format = gpu::format_of(expert_matrix(group.blobs[0], part, rows, cols));
+  if (guard) {
+    if (guard.stride % 4 != 0) format.words = 0;
+    return format;
+  }
   for (int e = 1; e < group.count; ++e) {
     format = both(format, gpu::format_of(expert_matrix(group.blobs[e], part, rows, cols)));
   }
@@ -82,7 +88,8 @@ class Routed {
     group.arguments.first[group.count] = routed.first;
     group.arguments.count[group.count] = pairs;
     group.arguments.start[group.count] = start;
-    group.blobs[group.count++] = routed.blob;
+    // A guarded tile reads its slab, from the first slot on.
+    group.blobs[group.count++] = op_.guard ? op_.guard.slab : routed.blob;
     group.most = std::max(group.most, pairs);
   }
 
@@ -96,33 +103,50 @@ class Routed {
     a.k = op_.k;
     a.pairs = op_.rows * op_.k;
     a.accumulate = op_.accumulate ? 1 : 0;
+    const SlotGuard& guard = op_.guard;
+    if (guard) {
+      a.slots = static_cast<int32_t>(
+          std::min<size_t>(guard.slab.size / guard.stride, std::numeric_limits<int32_t>::max()));
+      a.stride_low = static_cast<uint32_t>(guard.stride);
+      a.stride_high = static_cast<uint32_t>(uint64_t{guard.stride} >> 32);
+    }
+    // Without a guard any views will do in their place.
+    const View slots = guard ? guard.slots : op_.pairs, hit = guard ? guard.hit : op_.pairs;
     std::fill(group.blobs.begin() + group.count, group.blobs.end(), group.blobs[0]);
     const auto& b = group.blobs;
+    const View x = vectors(op_.x, "RoutedExperts.x");
     const bool many = !tiles && group.most > 1;
-    const uint32_t pair_blocks = blocks(group.most, tiles ? kTileTokens : many ? kGemvTokens : 1);
-    const uint32_t threads = tiles ? kTileThreads : kGemvSimdgroups * kLanes;
     const uint32_t experts = group.count;
     Constants constants;
-    set(constants, format_of(group, shape_.gate, shape_.width, shape_.hidden));
-    set_up(constants, format_of(group, shape_.up, shape_.width, shape_.hidden));
+    set(constants, format_of(group, guard, shape_.gate, shape_.width, shape_.hidden));
+    set_up(constants, format_of(group, guard, shape_.up, shape_.width, shape_.hidden));
     constants.many_tokens = many ? 1 : 0;
     constants.tensor = context_.tensor(tiles);
     constants.silu = is_silu(shape_.activation);
+    constants.guarded = guard ? 1 : 0;
+    Constants down = constants;
+    set(down, format_of(group, guard, shape_.down, shape_.hidden, shape_.width));
+    if (tiles) {
+      const uint32_t pair_blocks = blocks(group.most, kTileTokens);
+      context_.launch(
+          "routed_gated_tiles", constants,
+          {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], x, op_.pairs, h_, context_.faults()}, a,
+          {{blocks(shape_.width, kTileRows / 2), pair_blocks, experts}, kTileThreads});
+      context_.launch("routed_down_tiles", down,
+                      {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], h_, op_.pairs, out_}, a,
+                      {{blocks(shape_.hidden, kTileRows), pair_blocks, experts}, kTileThreads});
+      return;
+    }
+    const uint32_t pair_blocks = blocks(group.most, many ? kGemvTokens : 1);
+    const uint32_t threads = kGemvSimdgroups * kLanes;
+    context_.launch("routed_gated", constants,
+                    {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], x, op_.pairs, h_,
+                     context_.faults(), slots, hit},
+                    a, {{blocks(shape_.width, kGemvBlock), pair_blocks, experts}, threads});
     context_.launch(
-        tiles ? "routed_gated_tiles" : "routed_gated", constants,
-        {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], vectors(op_.x, "RoutedExperts.x"),
-         op_.pairs, h_, context_.faults()},
-        a,
-        {{blocks(shape_.width, tiles ? kTileRows / 2 : kGemvBlock), pair_blocks, experts},
-         threads});
-    Constants down;
-    set(down, format_of(group, shape_.down, shape_.hidden, shape_.width));
-    down.many_tokens = constants.many_tokens;
-    down.tensor = constants.tensor;
-    context_.launch(
-        tiles ? "routed_down_tiles" : "routed_down", down,
-        {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], h_, op_.pairs, out_}, a,
-        {{blocks(shape_.hidden, tiles ? kTileRows : kGemvBlock), pair_blocks, experts}, threads});
+        "routed_down", down,
+        {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], h_, op_.pairs, out_, slots, hit}, a,
+        {{blocks(shape_.hidden, kGemvBlock), pair_blocks, experts}, threads});
   }
 
   const RoutedExperts& op_;
@@ -145,18 +169,31 @@ void encode(const SharedExpert& op, Context& context) {
   constants.many_tokens = many ? 1 : 0;
   constants.tensor = context.tensor(tiles);
   constants.silu = is_silu(op.activation);
-  const GatedArguments arguments{op.gate.cols, op.gate.rows, op.rows};
+  // The scalar gate's products come with the first launch, in a block of their own.
+  const bool gated = op.scalar_gate.rows > 0;
+  const Affine& scalar = gated ? op.scalar_gate : op.gate;
+  constants.gated = gated ? 1 : 0;
+  const View gates = gated ? context.scratch(Context::kGates, op.rows * sizeof(float)) : View{};
+  const Format format = format_of(scalar);
+  const GatedArguments arguments{op.gate.cols, op.gate.rows, op.rows,
+                                 format.bits,  format.group, format.words};
+  const uint32_t row_blocks = blocks(op.gate.rows, tiles ? kTileRows / 2 : kGemvBlock);
+  const uint32_t token_blocks = blocks(op.rows, tiles ? kTileTokens : many ? kGemvTokens : 1);
   context.launch(tiles ? "gated_tiles" : "gated", constants,
                  {vectors(op.x, "SharedExpert.x"), op.gate.weight, op.gate.scales, op.gate.biases,
-                  op.up.weight, op.up.scales, op.up.biases, op.scratch},
+                  op.up.weight, op.up.scales, op.up.biases, op.scratch, scalar.weight,
+                  scalar.scales, scalar.biases, gated ? gates : op.scratch},
                  arguments,
-                 {{blocks(op.gate.rows, tiles ? kTileRows / 2 : kGemvBlock),
-                   blocks(op.rows, tiles  ? kTileTokens
-                                   : many ? kGemvTokens
-                                          : 1),
-                   1},
+                 {{row_blocks + (gated ? 1 : 0), token_blocks, 1},
                   tiles ? uint32_t{kTileThreads} : uint32_t{kGemvSimdgroups * kLanes}});
-  encode(Product{op.scratch, {}, op.down, op.out, op.rows}, context);
+  Product down{op.scratch, {}, op.down, op.out, op.rows};
+  down.gates = gates;
+  encode(down, context);
+}
+
+void encode(const LookUpSlots& op, Context& context) {
+  context.launch("look_up_slots", {}, {op.ids, op.table, op.slots, op.hit},
+                 SlotArguments{op.experts, op.k}, {});
 }
 
 void encode(const RoutedExperts& op, Context& context) {

@@ -1,4 +1,4 @@
-// Products with one matrix, and with queries', keys' and values' at once.
+// Products with one matrix, and with several that share a norm.
 #include <array>
 
 #include "device/gpu/context.h"
@@ -37,11 +37,14 @@ void encode(const Product& product, Context& context) {
   constants.norm = product.norm ? 1 : 0;
   constants.many_tokens = shape.many ? 1 : 0;
   constants.tensor = context.tensor(shape.tiles);
+  constants.gated = product.gates ? 1 : 0;
   const ProjectArguments arguments{w.cols, w.rows, product.rows, product.eps, product.softcap};
   const View x = vectors(product.x, "the input of a product");
   context.launch(
       shape.tiles ? "project_tiles" : "project", constants,
-      {x, product.norm ? product.norm : x, w.weight, w.scales, w.biases, product.out}, arguments,
+      {x, product.norm ? product.norm : x, w.weight, w.scales, w.biases, product.out,
+       product.gates ? product.gates : x},
+      arguments,
       grid_of(blocks(w.rows, shape.tiles ? kTileRows : kGemvBlock), product.rows, shape));
 }
 
@@ -49,46 +52,44 @@ void encode(const Project& op, Context& context) {
   encode(Product{op.x, {}, op.weight, op.out, op.rows}, context);
 }
 
-void encode(const NormQkv& op, Context& context) {
+void encode(const NormProject& op, Context& context) {
+  static_assert(int{kNormParts} == NormProject::kMaxParts);
   if (op.rows == 0) return;
-  struct Part {
-    const Affine* matrix;
-    View out;
-  };
-  std::array<Part, 3> parts{{{&op.q, op.q_out}, {&op.k, op.k_out}, {&op.v, op.v_out}}};
-  const int count = op.v_out ? 3 : 2;
   const Shape shape = shape_of(op.rows, false);
   const int step = shape.tiles ? kTileRows : kGemvBlock;
-  const View x = vectors(op.x, "NormQkv.x");
+  const View x = vectors(op.x, "NormProject.x");
   // Matrices of one format share a launch.
-  for (int first = 0; first < count;) {
-    Format format = format_of(*parts[first].matrix);
-    int end = first + 1;
-    for (; end < count; ++end) {
-      const Format next = format_of(*parts[end].matrix);
-      if (next.bits != format.bits || next.group != format.group) break;
-      format = both(format, next);
-    }
-    NormQkvArguments arguments{op.q.cols, {0, 0, 0}, op.rows, op.eps};
+  std::array<bool, kNormParts> done{};
+  for (int first = 0; first < op.count; ++first) {
+    if (done[first]) continue;
+    Format format = format_of(op.parts[first].matrix);
+    NormProjectArguments arguments{op.parts[first].matrix.cols, {}, op.rows, op.eps};
+    std::array<NormProject::Part, kNormParts> bound;
+    bound.fill(op.parts[first]);
+    int count = 0;
     uint32_t row_blocks = 0;
-    std::array<Part, 3> bound;
-    bound.fill(parts[first]);
-    for (int i = first; i < end; ++i) {
-      bound[i] = parts[i];
-      arguments.rows[i] = parts[i].matrix->rows;
-      row_blocks += blocks(parts[i].matrix->rows, step);
+    for (int i = first; i < op.count; ++i) {
+      const NormProject::Part& part = op.parts[i];
+      const Format own = format_of(part.matrix);
+      if (done[i] || own.bits != format.bits || own.group != format.group) continue;
+      format = both(format, own);
+      done[i] = true;
+      bound[count] = part;
+      arguments.rows[count++] = part.matrix.rows;
+      row_blocks += blocks(part.matrix.rows, step);
     }
     Constants constants;
     set(constants, format);
     constants.norm = 1;
     constants.many_tokens = shape.many ? 1 : 0;
     constants.tensor = context.tensor(shape.tiles);
-    const Affine &q = *bound[0].matrix, &k = *bound[1].matrix, &v = *bound[2].matrix;
-    context.launch(shape.tiles ? "norm_qkv_tiles" : "norm_qkv", constants,
-                   {x, op.norm, q.weight, q.scales, q.biases, k.weight, k.scales, k.biases,
-                    v.weight, v.scales, v.biases, bound[0].out, bound[1].out, bound[2].out},
+    const Affine &a = bound[0].matrix, &b = bound[1].matrix, &c = bound[2].matrix,
+                 &d = bound[3].matrix;
+    context.launch(shape.tiles ? "norm_project_tiles" : "norm_project", constants,
+                   {x, op.norm, a.weight, a.scales, a.biases, b.weight, b.scales, b.biases,
+                    c.weight, c.scales, c.biases, d.weight, d.scales, d.biases, bound[0].out,
+                    bound[1].out, bound[2].out, bound[3].out},
                    arguments, grid_of(row_blocks, op.rows, shape));
-    first = end;
   }
 }
 

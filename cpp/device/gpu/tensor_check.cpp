@@ -57,10 +57,10 @@ bool tensors_multiply(Gpu& gpu) {
     constants.norm = 1;
     constants.tensor = tensor;
     const ProjectArguments arguments{kCols, kTileRows, kTileTokens, 1e-6f, 0.0f};
-    context.launch(
-        "project_tiles", constants,
-        {whole(x), whole(norm), whole(weight), whole(scales), whole(biases), whole(out[tensor])},
-        arguments, {{1, 1, 1}, kTileThreads, 0});
+    context.launch("project_tiles", constants,
+                   {whole(x), whole(norm), whole(weight), whole(scales), whole(biases),
+                    whole(out[tensor]), whole(x)},
+                   arguments, {{1, 1, 1}, kTileThreads, 0});
   }
   queue->synchronize();
 
