@@ -38,15 +38,25 @@ void ExpertCache::touch(int expert, int slot) {
 
 void ExpertCache::vacate(int slot) {
   const int owner = slots_.at(slot).owner;
-  if (owner >= 0 && table_[owner] == slot) table_[owner] = -1;
+  if (owner >= 0 && table_[owner] == slot) place(owner, -1);
   slots_[slot].owner = -1;
 }
 
 void ExpertCache::own(int slot, int expert) {
-  int16_t& place = table_.at(expert);
+  table_.at(expert);
   vacate(slot);
   slots_[slot].owner = expert;
-  place = static_cast<int16_t>(slot);
+  place(expert, slot);
+}
+
+void ExpertCache::place(int expert, int slot) {
+  table_[expert] = static_cast<int16_t>(slot);
+  if (!mirror_.empty()) mirror_[expert] = table_[expert];
+}
+
+void ExpertCache::mirror(std::span<int16_t> copy) {
+  mirror_ = copy;
+  std::copy(table_.begin(), table_.end(), mirror_.begin());
 }
 
 std::optional<Plan> ExpertCache::plan(std::span<const int> experts, std::span<const int> avoid) {

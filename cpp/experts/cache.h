@@ -57,6 +57,8 @@ class ExpertCache {
   std::vector<int> probe(std::span<const int> experts) const;
   std::vector<int> owners() const;                              // expert by slot, -1 empty
   const std::vector<int16_t>& table() const { return table_; }  // slot by expert, -1 absent
+  // From now on every change of the table is written to `copy` too, which must outlive the cache.
+  void mirror(std::span<int16_t> copy);
   // The slot for a load that bypasses the cache: round robin.
   int next_uncached();
 
@@ -69,12 +71,14 @@ class ExpertCache {
 
   void touch(int expert, int slot);
   void own(int slot, int expert);
+  void place(int expert, int slot);
   void vacate(int slot);
   bool before(int a, int b) const;  // is slot a the better victim?
 
   CachePolicy policy_;
   std::vector<Slot> slots_;
   std::vector<int16_t> table_;
+  std::span<int16_t> mirror_;
   std::vector<uint64_t> uses_;
   uint64_t clock_ = 0;
   int uncached_ = 0;

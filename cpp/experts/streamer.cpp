@@ -14,7 +14,8 @@
 namespace mference {
 
 ExpertStreamer::ExpertStreamer(Device& device, Reader& reader, Adviser& adviser,
-                               const ExpertFiles& files, int layer, int slots)
+                               const ExpertFiles& files, int layer, int slots,
+                               std::span<int16_t> table)
     : device_(device),
       reader_(reader),
       adviser_(adviser),
@@ -23,6 +24,7 @@ ExpertStreamer::ExpertStreamer(Device& device, Reader& reader, Adviser& adviser,
       slots_(slots) {
   const int experts = static_cast<int>(files.offsets[layer].size());
   cache_ = std::make_unique<ExpertCache>(slots, experts);
+  if (!table.empty()) cache_->mirror(table);
 }
 
 ExpertStreamer::~ExpertStreamer() {
@@ -97,6 +99,16 @@ void ExpertStreamer::complete(Request& request) {
     if (fill->succeeded(i)) cache_->publish(request.plan, request.plan.misses[i]);
   }
   fill->wait();
+}
+
+View ExpertStreamer::slab() const {
+  if (!slab_) return {};
+  return {buffer_.get(), 0, static_cast<size_t>(slots_) * files_.stride};
+}
+
+void ExpertStreamer::note_hits(std::span<const int> experts) {
+  cache_->note_hits(experts);
+  counters_.hits += experts.size();
 }
 
 View ExpertStreamer::view(const Plan& plan, int index) const {

@@ -42,9 +42,10 @@ struct ExpertCounters {
 // slot that queued device work still owns.
 class ExpertStreamer {
  public:
-  // slots = 0 maps the layer file instead: every expert is a hit.
+  // slots = 0 maps the layer file instead: every expert is a hit. With a table, i16[experts], the
+  // device can look up which expert lies in which slot.
   ExpertStreamer(Device& device, Reader& reader, Adviser& adviser, const ExpertFiles& files,
-                 int layer, int slots);
+                 int layer, int slots, std::span<int16_t> table = {});
   ~ExpertStreamer();
   ExpertStreamer(const ExpertStreamer&) = delete;
   ExpertStreamer& operator=(const ExpertStreamer&) = delete;
@@ -60,6 +61,12 @@ class ExpertStreamer {
   // others stay usable.
   void complete(Request& request);
   View view(const Plan& plan, int index) const;
+
+  // All slots, once there are any that a look-up could find: none before the first request.
+  View slab() const;
+  size_t stride() const { return files_.stride; }
+  // Counts a request that the device has served from the slots by itself.
+  void note_hits(std::span<const int> experts);
 
   const ExpertCounters& counters() const { return counters_; }
   const ExpertCache& cache() const { return *cache_; }

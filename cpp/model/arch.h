@@ -6,6 +6,9 @@
 
 namespace mference {
 
+// How a layer mixes tokens, as fullAttentionLayerMask numbers it.
+enum class LayerKind { kSliding = 0, kFull = 1, kLinear = 2 };
+
 struct Arch {
   std::string family;
   int layers = 0;
@@ -25,9 +28,15 @@ struct Arch {
   double rope_theta = 0.0;
   double full_rope_theta = 0.0;
   double partial_rotary = 0.0;
-  std::vector<int> mask;  // by layer: 0 sliding, 1 full attention
+  double attention_scale = 1.0;
+  int linear_key_heads = 0;
+  int linear_value_heads = 0;
+  int linear_key_dim = 0;
+  int linear_value_dim = 0;
+  int linear_taps = 0;  // of the convolution
+  std::vector<LayerKind> mask;
 
-  bool full(int layer) const { return mask[layer] == 1; }
+  bool full(int layer) const { return mask[layer] == LayerKind::kFull; }
 };
 
 }  // namespace mference

@@ -4,13 +4,14 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "device/device.h"
-#include "experts/streamer.h"
 #include "model/arch.h"
 #include "model/weights.h"
 #include "state/kv.h"
+#include "state/recurrent.h"
 
 namespace mference {
 
@@ -22,11 +23,12 @@ struct Pass {
   int position = 0;
 };
 
-// At most RoutedExperts::kMaxTile of a layer's experts, ready to run. Their pairs index
-// Forward::pairs().
+// At most RoutedExperts::kMaxTile of a layer's experts, ready to run, or to be found by a guard.
+// Their pairs index Forward::pairs().
 struct Tile {
   std::span<const RoutedExpert> experts;
   bool accumulate = false;
+  SlotGuard guard;
 };
 
 class Forward {
@@ -45,6 +47,9 @@ class Forward {
   // The last row's argmax or logits.
   virtual void head(Stream& stream, Pass pass, Head head) = 0;
 
+  // Where the router writes its choice: i32[count, top_k].
+  virtual View choice() const = 0;
+
   // Host-visible, valid once the operations that write them have completed.
   virtual std::span<const int32_t> ids(Pass pass) const = 0;  // [count, top_k]
   virtual std::span<int32_t> pairs(Pass pass) = 0;            // [count * top_k], the host writes
@@ -59,11 +64,20 @@ struct ForwardInit {
   const Weights& weights;
   const ExpertShape& expert;
   const KvState& kv;
+  const RecurrentState& recurrent;
   int chunk = 128;  // the most rows a pass may have
 };
 
+// What a layer keeps of a sequence.
+struct LayerState {
+  KvShape kv;
+  RecurrentShape recurrent;
+};
+
 struct Family {
-  std::vector<KvShape> (*kv_shapes)(const Arch& arch);
+  std::string name;
+  std::vector<LayerKind> kinds;  // of its layers
+  std::vector<LayerState> (*states)(const Arch& arch);
   std::unique_ptr<Forward> (*make)(const ForwardInit& init);
 };
 

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "base/errors.h"
+#include "device/check.h"
 
 namespace mference {
 
@@ -34,6 +36,26 @@ void positive(const char* what, double value, double high) {
   }
 }
 
+void check_linear(const Arch& a) {
+  for (const auto& [key, dim] : {std::pair{"linearKeyHeadDim", a.linear_key_dim},
+                                 {"linearValueHeadDim", a.linear_value_dim}}) {
+    within(key, dim, kDeltaDimStep, kMaxDeltaDim);
+    if (dim % kDeltaDimStep != 0) {
+      throw DeviceError(std::string(key) + " is " + std::to_string(dim) +
+                        "; it must be a multiple of " + std::to_string(kDeltaDimStep));
+    }
+  }
+  const int most = kMaxWidth / std::max(a.linear_key_dim, a.linear_value_dim);
+  within("linearNumKHeads", a.linear_key_heads, 1, most);
+  within("linearNumVHeads", a.linear_value_heads, 1, most);
+  if (a.linear_value_heads % a.linear_key_heads != 0) {
+    throw DeviceError("linearNumVHeads is " + std::to_string(a.linear_value_heads) +
+                      "; it must be a multiple of linearNumKHeads, " +
+                      std::to_string(a.linear_key_heads));
+  }
+  within("linearConvKernelSize", a.linear_taps, 2, kMaxTaps);
+}
+
 void check_arch(const Arch& a) {
   within("numLayers", a.layers, 1, kMaxLayers);
   within("hiddenSize", a.hidden, 1, kMaxWidth);
@@ -42,7 +64,6 @@ void check_arch(const Arch& a) {
   within("numExperts", a.experts, 1, kMaxExperts);
   within("topKExperts", a.top_k, 1, a.experts);
   within("vocabSize", a.vocabulary, 1, kMaxVocabulary);
-  within("slidingWindow", a.window, 1, kMaxPositions);
   within("headDim", a.head_dim, 1, kMaxWidth);
   within("fullHeadDim", a.full_head_dim, 1, kMaxWidth);
   const int most_heads = kMaxWidth / std::max(a.head_dim, a.full_head_dim);
@@ -53,7 +74,19 @@ void check_arch(const Arch& a) {
   positive("fullRopeTheta", a.full_rope_theta, 1e30);
   positive("partialRotaryFactor", a.partial_rotary, 1.0);
   within("the length of fullAttentionLayerMask", std::ssize(a.mask), a.layers, a.layers);
-  for (const int kind : a.mask) within("fullAttentionLayerMask", kind, 0, 1);
+  const auto& kinds = find_family(a.family).kinds;
+  for (const LayerKind kind : a.mask) {
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+      throw DeviceError("fullAttentionLayerMask has the kind " +
+                        std::to_string(static_cast<int>(kind)) + ", which no layer of the family " +
+                        a.family + " is");
+    }
+  }
+  const auto has = [&](LayerKind kind) {
+    return std::find(a.mask.begin(), a.mask.end(), kind) != a.mask.end();
+  };
+  if (has(LayerKind::kSliding)) within("slidingWindow", a.window, 1, kMaxPositions);
+  if (std::find(kinds.begin(), kinds.end(), LayerKind::kLinear) != kinds.end()) check_linear(a);
 }
 
 void check_files(const ExpertFiles& files, const Arch& a) {

@@ -8,12 +8,25 @@
 
 namespace mference {
 
+namespace {
+
+Sequence make_sequence(Device& device, const ModelInit& init) {
+  std::vector<KvShape> kv;
+  std::vector<RecurrentShape> recurrent;
+  for (const LayerState& layer : find_family(init.arch.family).states(init.arch)) {
+    kv.push_back(layer.kv);
+    recurrent.push_back(layer.recurrent);
+  }
+  return {device, kv, recurrent, init.context, init.chunk, init.kv_type};
+}
+
+}  // namespace
+
 Model::Model(std::shared_ptr<Device> device, ModelInit init)
     : init_(checked(std::move(init))),
       device_(std::move(device)),
       weights_(*device_, init_.weights_path, std::move(init_.tensors)),
-      kv_(*device_, find_family(init_.arch.family).kv_shapes(init_.arch), init_.context,
-          init_.chunk, init_.kv_type),
+      sequence_(make_sequence(*device_, init_)),
       reader_(init_.readers),
       adviser_(init_.advice),
       routed_(device_->make_event()),
@@ -21,12 +34,18 @@ Model::Model(std::shared_ptr<Device> device, ModelInit init)
       routing_(init_.arch.layers, init_.arch.top_k),
       stream_(device_->make_stream()),
       gate_(*device_, [this](std::exception_ptr error) { stream_->abort(std::move(error)); }) {
-  for (int layer = 0; layer < init_.arch.layers; ++layer) {
-    experts_.push_back(std::make_unique<ExpertStreamer>(*device_, reader_, adviser_, init_.experts,
-                                                        layer, init_.slots));
+  const Arch& arch = init_.arch;
+  if (init_.slot_map && init_.slots > 0) {
+    slot_map_.emplace(*device_, arch.layers, arch.experts, arch.top_k);
   }
-  forward_ = find_family(init_.arch.family)
-                 .make({*device_, init_.arch, weights_, init_.expert_shape, kv_, init_.chunk});
+  for (int layer = 0; layer < arch.layers; ++layer) {
+    experts_.push_back(std::make_unique<ExpertStreamer>(
+        *device_, reader_, adviser_, init_.experts, layer, init_.slots,
+        slot_map_ ? slot_map_->table(layer) : std::span<int16_t>{}));
+  }
+  forward_ = find_family(arch.family)
+                 .make({*device_, arch, weights_, init_.expert_shape, sequence_.kv(),
+                        sequence_.recurrent(), init_.chunk});
 }
 
 Model::~Model() {
@@ -39,9 +58,9 @@ Model::~Model() {
 
 void Model::check(std::span<const int32_t> tokens) const {
   if (tokens.empty()) throw DeviceError("no tokens to run");
-  if (tokens.size() > static_cast<size_t>(init_.context - kv_.position())) {
+  if (tokens.size() > static_cast<size_t>(init_.context - position())) {
     throw DeviceError(std::to_string(tokens.size()) + " tokens at position " +
-                      std::to_string(kv_.position()) + " pass the context of " +
+                      std::to_string(position()) + " pass the context of " +
                       std::to_string(init_.context) + " tokens");
   }
   for (const int32_t token : tokens) {
@@ -59,7 +78,7 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
     for (const ChunkSpan span : chunk_spans(static_cast<int>(tokens.size()), init_.chunk)) {
       const auto chunk = tokens.subspan(span.first, span.count);
       const Head last = span.first + span.count == std::ssize(tokens) ? head : Head::kNone;
-      kv_.write(static_cast<int>(chunk.size()));
+      sequence_.begin(static_cast<int>(chunk.size()));
       adviser_.begin();
       routing_.begin(static_cast<int>(chunk.size()));
       if (chunk.size() == 1) {
@@ -67,7 +86,7 @@ void Model::forward(std::span<const int32_t> tokens, Head head,
       } else {
         prefill(chunk, last, interrupt);
       }
-      kv_.advance(static_cast<int>(chunk.size()));
+      sequence_.end(static_cast<int>(chunk.size()));
       phases_.tokens += chunk.size();
       ++phases_.passes;
       routing_.end();

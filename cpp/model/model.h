@@ -12,12 +12,13 @@
 #include "base/memory_peak.h"
 #include "device/device.h"
 #include "experts/fill_gate.h"
+#include "experts/slot_map.h"
 #include "experts/streamer.h"
 #include "model/arch.h"
 #include "model/forward.h"
 #include "model/routing_trace.h"
 #include "model/weights.h"
-#include "state/kv.h"
+#include "state/sequence.h"
 
 namespace mference {
 
@@ -36,6 +37,9 @@ struct ModelInit {
   // Commit a token's missing experts before their reads have landed, gated by an event, instead of
   // letting the host wait for the reads first. The same bytes either way.
   bool eager = true;
+  // Let the device look up a token's experts, and run them itself if all have slots. The same bytes
+  // either way.
+  bool slot_map = false;
 };
 
 // Host-side times of a run in nanoseconds. mix, routed and head are the time to encode and commit;
@@ -45,7 +49,9 @@ struct Phases {
   uint64_t router_wait = 0;
   uint64_t routed = 0;
   uint64_t head = 0;
-  uint64_t eager = 0;  // routed commits that were made before their reads had landed
+  uint64_t eager = 0;      // routed commits that were made before their reads had landed
+  uint64_t all_hit = 0;    // layers of a token whose experts the device found by itself
+  uint64_t unplanned = 0;  // layers of a token for which the host planned nothing
   uint64_t passes = 0;
   uint64_t tokens = 0;
 };
@@ -62,10 +68,12 @@ class Model {
                const std::function<void()>& interrupt = {});
   int32_t token() const { return forward_->token(); }
   std::span<const float> logits() const { return forward_->logits(); }
-  int position() const { return kv_.position(); }
-  void rewind(int position) { kv_.rewind(position); }
+  int position() const { return sequence_.position(); }
+  void rewind(int position) { sequence_.rewind(position); }
+  Snapshot save() const { return sequence_.save(); }
+  void restore(const Snapshot& snapshot) { sequence_.restore(snapshot); }
   const Arch& arch() const { return init_.arch; }
-  const KvState& kv() const { return kv_; }
+  const Sequence& sequence() const { return sequence_; }
   int slots() const { return init_.slots; }
   ExpertCounters counters() const;
   const Phases& phases() const { return phases_; }
@@ -78,10 +86,15 @@ class Model {
   void prefill(std::span<const int32_t> chunk, Head head, const std::function<void()>& interrupt);
   void prefill_experts(int layer, Pass pass);
   // Encodes a decode step's experts, in tiles.
-  void encode_routed(int layer, Pass pass, std::span<const RoutedExpert> experts);
+  void encode_routed(int layer, Pass pass, std::span<const RoutedExpert> experts,
+                     const SlotGuard& guard = {});
   void finish(Pass pass, Head head);
-  // Runs the layer up to its router and starts the shared branch; the ids can then be read.
-  void route(int layer, Pass pass);
+  // Runs the layer up to its router and starts the shared branch; the ids can then be read. With
+  // `ahead` the device also looks the experts up, and runs them if it finds them all.
+  void route(int layer, Pass pass, bool ahead = false);
+  void encode_guarded(int layer, Pass pass);
+  // Plans a token's experts of a layer, reads what is missing, and encodes them all.
+  void plan_experts(int layer, Pass pass);
   // Encodes a token's missing experts of a layer, behind a wait for their reads.
   void encode_missing(int layer, Pass pass, std::span<const RoutedExpert> experts,
                       ExpertStreamer::Request request);
@@ -91,9 +104,10 @@ class Model {
   ModelInit init_;
   std::shared_ptr<Device> device_;
   Weights weights_;
-  KvState kv_;
+  Sequence sequence_;
   Reader reader_;
   Adviser adviser_;
+  std::optional<SlotMap> slot_map_;
   std::vector<std::unique_ptr<ExpertStreamer>> experts_;
   std::unique_ptr<Forward> forward_;
   // A request that the stream waits for and the host has not completed yet.

@@ -40,7 +40,7 @@ std::vector<int> slots_of(const std::deque<TileInFlight>& tiles) {
 
 void Model::prefill(std::span<const int32_t> chunk, Head head,
                     const std::function<void()>& interrupt) {
-  const Pass pass{static_cast<int>(chunk.size()), kv_.position()};
+  const Pass pass{static_cast<int>(chunk.size()), position()};
   forward_->begin(*stream_, chunk, pass);
   for (int layer = 0; layer < init_.arch.layers; ++layer) {
     if (interrupt) interrupt();
@@ -81,7 +81,7 @@ void Model::prefill_experts(int layer, Pass pass) {
       experts.push_back(
           {streamer.view(request->plan, i), members[i].first, members[i].first + members[i].count});
     }
-    forward_->routed(*stream_, layer, pass, {experts, true});
+    forward_->routed(*stream_, layer, pass, {experts, true, {}});
     stream_->signal(*computed_, ++computed_ticks_);
     stream_->commit();
     // A mapped layer has no slots that anyone could overwrite.

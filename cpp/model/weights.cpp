@@ -1,9 +1,11 @@
 #include "model/weights.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
-#include <vector>
 
 #include "base/errors.h"
+#include "base/numeric.h"
 
 namespace mference {
 
@@ -62,6 +64,20 @@ View Weights::vector(const std::string& name, int count) const {
                       " BF16 values and has " + std::to_string(t.size) + " bytes");
   }
   return {buffer_.get(), t.offset, t.size};
+}
+
+std::vector<float> Weights::numbers(const std::string& name, int count) const {
+  const Tensor& t = find(name);
+  std::vector<float> values(count);
+  if (t.size == values.size() * sizeof(float)) {
+    std::memcpy(values.data(), file_.data() + t.offset, t.size);
+    return values;
+  }
+  const View view = vector(name, count);
+  std::vector<uint16_t> bits(count);
+  std::memcpy(bits.data(), file_.data() + view.offset, view.size);
+  std::transform(bits.begin(), bits.end(), values.begin(), bf16_to_float);
+  return values;
 }
 
 }  // namespace mference

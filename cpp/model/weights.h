@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "base/mapped_file.h"
 #include "device/device.h"
@@ -27,6 +28,8 @@ class Weights {
   Affine affine(const std::string& name, int rows, int cols) const;
   // The BF16 vector `name` of `count` elements.
   View vector(const std::string& name, int count) const;
+  // The vector `name` of `count` numbers, stored in BF16 or float32.
+  std::vector<float> numbers(const std::string& name, int count) const;
   size_t bytes() const { return file_.size(); }
 
  private:

@@ -46,8 +46,23 @@ Arch read_arch(const py::dict& d) {
   a.rope_theta = real("ropeTheta");
   a.full_rope_theta = real("fullRopeTheta");
   a.partial_rotary = real("partialRotaryFactor");
-  a.mask = d["fullAttentionLayerMask"].cast<std::vector<int>>();
+  a.attention_scale = real("attentionScale");
+  a.linear_key_heads = integer("linearNumKHeads");
+  a.linear_value_heads = integer("linearNumVHeads");
+  a.linear_key_dim = integer("linearKeyHeadDim");
+  a.linear_value_dim = integer("linearValueHeadDim");
+  a.linear_taps = integer("linearConvKernelSize");
+  for (const int kind : d["fullAttentionLayerMask"].cast<std::vector<int>>()) {
+    a.mask.push_back(static_cast<LayerKind>(kind));
+  }
   return a;
+}
+
+Activation read_activation(const py::dict& d) {
+  const auto name = d["hiddenActivation"].cast<std::string>();
+  if (name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
+  if (name == "silu") return Activation::kSilu;
+  throw DeviceError("hiddenActivation is " + name + "; it must be gelu_pytorch_tanh or silu");
 }
 
 // name -> (offset, size, scale offset, scale size, bias offset, bias size)
@@ -122,7 +137,7 @@ class SharedModel {
 
   int position() const { return position_; }
   int slots() const { return model_->slots(); }
-  size_t kv_bytes() const { return model_->kv().bytes(); }
+  size_t state_bytes() const { return model_->sequence().bytes(); }
   const ExpertCounters& experts() const { return experts_; }
   const Phases& phases() const { return phases_; }
   std::pair<uint64_t, uint64_t> memory_peak() const { return memory_peak_; }
@@ -152,7 +167,7 @@ std::unique_ptr<SharedModel> make_model(std::shared_ptr<Device> device, const py
                                         size_t stride, const py::list& parts,
                                         std::function<void(int)> verify_layer, int slots,
                                         int context, int chunk, int readers, bool float32_kv,
-                                        bool eager, const std::string& advice) {
+                                        bool eager, const std::string& advice, bool slot_map) {
   ModelInit init;
   init.arch = read_arch(arch);
   init.weights_path = weights;
@@ -163,12 +178,14 @@ std::unique_ptr<SharedModel> make_model(std::shared_ptr<Device> device, const py
   init.expert_shape.down = read_part(parts[2]);
   init.expert_shape.hidden = init.arch.hidden;
   init.expert_shape.width = init.arch.expert_width;
+  init.expert_shape.activation = read_activation(arch);
   init.slots = slots;
   init.context = context;
   init.chunk = chunk;
   init.readers = readers;
   init.advice = parse_advice(advice);
   init.eager = eager;
+  init.slot_map = slot_map;
   init.kv_type = float32_kv ? KvType::kFloat32 : KvType::kFloat16;
   return std::make_unique<SharedModel>(std::make_unique<Model>(std::move(device), std::move(init)));
 }
@@ -213,8 +230,10 @@ py::dict counters(const SharedModel& model) {
   d["routed_seconds"] = seconds(p.routed);
   d["head_seconds"] = seconds(p.head);
   d["eager_commits"] = p.eager;
+  d["all_hit_layers"] = p.all_hit;
+  d["plans_skipped"] = p.unplanned;
   d["slots"] = model.slots();
-  d["kv_bytes"] = model.kv_bytes();
+  d["state_bytes"] = model.state_bytes();
   return d;
 }
 
@@ -222,13 +241,17 @@ py::dict counters(const SharedModel& model) {
 
 void bind_model(py::module_& module) {
   using Turn = SharedModel::Turn;
+  py::class_<Snapshot>(module, "Snapshot")
+      .def_readonly("position", &Snapshot::position)
+      .def_property_readonly("bytes",
+                             [](const Snapshot& s) { return s.kv.size() + s.recurrent.size(); });
   py::class_<SharedModel>(module, "Model")
       .def(py::init(&make_model), py::kw_only(), py::arg("device"), py::arg("arch"),
            py::arg("weights"), py::arg("tensors"), py::arg("expert_files"),
            py::arg("expert_offsets"), py::arg("expert_stride"), py::arg("expert_parts"),
            py::arg("verify_layer"), py::arg("slots"), py::arg("context"), py::arg("chunk"),
            py::arg("readers"), py::arg("float32_kv"), py::arg("eager") = true,
-           py::arg("advice") = "off")
+           py::arg("advice") = "off", py::arg("slot_map") = false)
       .def(
           "forward", [](SharedModel& m, const Tokens& t) { run(*Turn(m), t, Head::kNone); },
           py::arg("tokens"))
@@ -252,6 +275,10 @@ void bind_model(py::module_& module) {
       .def(
           "rewind", [](SharedModel& m, int position) { Turn(m)->rewind(position); },
           py::arg("position"))
+      .def("snapshot", [](SharedModel& m) { return Turn(m)->save(); })
+      .def(
+          "restore", [](SharedModel& m, const Snapshot& s) { Turn(m)->restore(s); },
+          py::arg("snapshot"))
       .def(
           "record_routing", [](SharedModel& m, bool on) { Turn(m)->routing().record(on); },
           py::arg("on"))

@@ -37,6 +37,7 @@ KvState::KvState(Device& device, const std::vector<KvShape>& layers, int context
     }
     layers_.push_back(cache);
   }
+  if (bytes_ == 0) return;
   // One reservation for all layers, so that the system judges their sum.
   try {
     buffer_ = device.allocate(bytes_, kAlignment);
@@ -77,6 +78,43 @@ void KvState::rewind(int position) {
     }
   }
   position_ = position;
+}
+
+std::vector<View> KvState::used(int written) const {
+  std::vector<View> views;
+  for (const KvCache& cache : layers_) {
+    if (cache.capacity == 0) continue;
+    const size_t row = cache.keys.size / cache.capacity;
+    const size_t size = row * std::min(written, cache.capacity);
+    views.push_back(cache.keys.at(0, size));
+    views.push_back(cache.values.at(0, size));
+  }
+  return views;
+}
+
+std::vector<std::byte> KvState::save() const {
+  std::vector<std::byte> rows;
+  for (const View& view : used(written_)) {
+    const std::byte* data = view.buffer->data() + view.offset;
+    rows.insert(rows.end(), data, data + view.size);
+  }
+  return rows;
+}
+
+void KvState::restore(int position, int written, const std::vector<std::byte>& rows) {
+  const std::vector<View> views = used(written);
+  size_t size = 0;
+  for (const View& view : views) size += view.size;
+  if (position > written || written > context_ || size != rows.size()) {
+    throw DeviceError("the snapshot is of another model; take one of this model");
+  }
+  const std::byte* from = rows.data();
+  for (const View& view : views) {
+    std::copy_n(from, view.size, view.buffer->data() + view.offset);
+    from += view.size;
+  }
+  position_ = position;
+  written_ = written;
 }
 
 }  // namespace mference

@@ -43,13 +43,23 @@ class KvState {
   // again have been overwritten, or if `position` lies ahead.
   void rewind(int position);
 
+  // One past the highest position ever written since the last full reset.
+  int written() const { return written_; }
+  // The rows that hold something, layer after layer: keys, then values.
+  std::vector<std::byte> save() const;
+  // The state in which save() gave `rows`. Raises DeviceError if they do not fit this one.
+  void restore(int position, int written, const std::vector<std::byte>& rows);
+
  private:
+  // The rows that hold something after `written` positions, in the order of save().
+  std::vector<View> used(int written) const;
+
   std::unique_ptr<Buffer> buffer_;
   std::vector<KvShape> shapes_;
   std::vector<KvCache> layers_;
   int context_;
   int position_ = 0;
-  int written_ = 0;  // one past the highest position ever written since the last full reset
+  int written_ = 0;
   size_t bytes_ = 0;
 };
 

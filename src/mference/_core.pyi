@@ -120,17 +120,15 @@ class ops:  # noqa: N801
     ) -> _Floats:
         """Rows [tokens, cols] of the table, times scale."""
     @staticmethod
-    def norm_qkv(
+    def norm_project(
         device: Device,
         x: _Floats,
         norm: _Bits,
-        q: ops.Affine,
-        k: ops.Affine,
-        v: ops.Affine | None = None,
+        matrices: list[ops.Affine],
         eps: float = 1e-6,
         misalign: int = 0,
-    ) -> tuple[_Floats, _Floats, _Floats | None]:
-        """Projections q, k and v of rms(x, norm)."""
+    ) -> list[_Floats]:
+        """One to four projections of rms(x, norm)."""
     @staticmethod
     def qkv_epilogue(
         device: Device,
@@ -143,13 +141,41 @@ class ops:  # noqa: N801
         keys: _Kv,
         values: _Kv,
         position: int,
+        distance: int | None = None,
+        norm_values: bool = True,
         eps: float = 1e-6,
         misalign: int = 0,
     ) -> tuple[_Floats, _Kv, _Kv]:
         """Queries, and the rings [capacity, heads, dim] after the rows were written.
 
-        Without v the raw keys serve as values. rope is [rows, rotated, 2]: cos and sin.
+        q is [rows, heads, width] with the query first. Without v the raw keys serve as values. rope
+        is [rows, rotated, 2]: cos and sin of the pairs (i, i + distance), dim / 2 without one.
         """
+    @staticmethod
+    def gate_heads(device: Device, x: _Floats, gate: _Floats) -> _Floats:
+        """x [rows, heads, dim] times sigmoid of the last dim values of gate [rows, heads, width]."""
+    @staticmethod
+    def convolution_tail(
+        device: Device, x: _Floats, weight: _Bits, tail: _Kv, misalign: int = 0
+    ) -> tuple[_Floats, _Kv]:
+        """silu of the causal convolution of x [rows, channels] with weight [channels, taps], and the
+        tail [taps - 1, channels] after it."""
+    @staticmethod
+    def gated_delta(
+        device: Device,
+        mixed: _Floats,
+        alpha: _Floats,
+        beta: _Floats,
+        rate: _Floats,
+        dt_bias: _Floats,
+        z: _Floats,
+        norm: _Bits,
+        state: _Floats,
+        key_heads: int,
+        eps: float = 1e-6,
+        misalign: int = 0,
+    ) -> tuple[_Floats, _Floats]:
+        """[rows, value heads * value dim], and the state [value heads, value dim, key dim] after."""
     @staticmethod
     def attention(
         device: Device,
@@ -181,6 +207,18 @@ class ops:  # noqa: N801
     ) -> tuple[_Floats, _Floats, _Floats, NDArray[np.int32], _Floats]:
         """The new x, dense_in, routed_in, ids [rows, k] and weights [rows, k]."""
     @staticmethod
+    def residual_router(
+        device: Device,
+        x: _Floats,
+        update: _Floats,
+        norm: _Bits,
+        router: ops.Affine,
+        k: int,
+        eps: float = 1e-6,
+        misalign: int = 0,
+    ) -> tuple[_Floats, _Floats, NDArray[np.int32], _Floats]:
+        """The new x, rms(x, norm), and the chosen ids and weights [rows, k]."""
+    @staticmethod
     def shared_expert(
         device: Device,
         x: _Floats,
@@ -188,9 +226,18 @@ class ops:  # noqa: N801
         up: ops.Affine,
         down: ops.Affine,
         activation: str = "gelu_tanh",
+        scalar_gate: ops.Affine | None = None,
         misalign: int = 0,
     ) -> _Floats:
-        """down(act(gate x) * (up x)); activation is gelu_tanh or silu."""
+        """down(act(gate x) * (up x)); activation is gelu_tanh or silu.
+
+        With scalar_gate [1, hidden] times sigmoid(scalar_gate x).
+        """
+    @staticmethod
+    def look_up_slots(
+        device: Device, ids: NDArray[np.int32], table: NDArray[np.int16]
+    ) -> tuple[NDArray[np.int32], int]:
+        """table[ids], -1 for an id outside of it, and 1 if none of them is -1, else 0."""
     @staticmethod
     def routed_experts(
         device: Device,
@@ -204,6 +251,22 @@ class ops:  # noqa: N801
         misalign: int = 0,
     ) -> _Floats:
         """`out` after one tile: [rows, k, hidden], or [rows, hidden] if accumulating."""
+    @staticmethod
+    def guarded_experts(
+        device: Device,
+        x: _Floats,
+        experts: list[ops.Expert],
+        slots: NDArray[np.int32],
+        slot_count: int,
+        hit: int,
+        out: _Floats,
+        activation: str = "gelu_tanh",
+        misalign: int = 0,
+    ) -> _Floats:
+        """`out` [1, k, hidden] after one guarded tile: unchanged unless hit is 1.
+
+        Expert e is put into slot slots[e] of a slab of slot_count slots, and has the pair e.
+        """
     @staticmethod
     def zero(device: Device, count: int) -> _Floats:
         """A buffer of `count` numbers after Zero."""
@@ -223,6 +286,16 @@ class ops:  # noqa: N801
         misalign: int = 0,
     ) -> _Floats:
         """The new x; routed is the sum [rows, hidden] or, with ids, [rows, parts, hidden]."""
+    @staticmethod
+    def residual_tail(
+        device: Device,
+        x: _Floats,
+        shared: _Floats,
+        routed: _Floats,
+        ids: NDArray[np.int32] | None = None,
+        weights: _Floats | None = None,
+    ) -> _Floats:
+        """x + (routed + shared); routed is [rows, hidden], or [rows, parts, hidden] to be weighted."""
     @staticmethod
     def head_argmax(
         device: Device,
@@ -260,6 +333,21 @@ class ops:  # noqa: N801
     ) -> list[float]:
         """Seconds of each of `repeats` passes of `project` over `copies` matrices of their own."""
     @staticmethod
+    def time_gated_delta(
+        device: Device,
+        mixed: _Floats,
+        alpha: _Floats,
+        beta: _Floats,
+        rate: _Floats,
+        dt_bias: _Floats,
+        z: _Floats,
+        norm: _Bits,
+        state: _Floats,
+        key_heads: int,
+        repeats: int = 5,
+    ) -> list[float]:
+        """Seconds of each of `repeats` runs of `gated_delta`, whose state goes on."""
+    @staticmethod
     def time_attention(
         device: Device,
         q: _Floats,
@@ -293,6 +381,7 @@ class Model:
         float32_kv: bool,
         eager: bool = True,
         advice: str = "off",
+        slot_map: bool = False,
     ) -> None: ...
     def forward(self, tokens: ArrayLike) -> None:
         """Append int32 tokens without a head."""
@@ -304,7 +393,15 @@ class Model:
     def position(self) -> int:
         """Tokens in the state."""
     def rewind(self, position: int) -> None:
-        """Forget everything behind the first `position` tokens."""
+        """Forget everything behind the first `position` tokens.
+
+        Raises DeviceError where the state cannot go back: a model with recurrent states goes to 0,
+        or to a snapshot.
+        """
+    def snapshot(self) -> Snapshot:
+        """The sequence as it is now, copied."""
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back, or forth, to a snapshot of this model."""
     def record_routing(self, on: bool) -> None:
         """Start an empty trace of the router's choices, or stop."""
     def routing(self) -> NDArray[np.int16]:
@@ -312,6 +409,15 @@ class Model:
     def memory_peak(self) -> tuple[int, int]:
         """The most bytes of own memory, and of mapped files, resident after any pass."""
     def counters(self) -> Counters: ...
+
+class Snapshot:
+    """A sequence's keys, values and recurrent states at one position."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def bytes(self) -> int:
+        """Memory that it takes."""
 
 class Plan:
     """Slots for the experts of one request, in its order; `misses` are indices into it."""

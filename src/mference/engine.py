@@ -49,6 +49,16 @@ def eager_routed() -> bool:
     return os.environ.get("MFERENCE_EAGER_ROUTED") != "0"
 
 
+def slot_map(family: str) -> bool:
+    """Whether the device looks up by itself which experts are in their slots.
+
+    `MFERENCE_SLOT_MAP=0` leaves that to the host and `=1` to the device; else each family has what
+    measured faster. The output is the same.
+    """
+    wanted = os.environ.get("MFERENCE_SLOT_MAP")
+    return FAMILIES[family].slot_map if wanted not in ("0", "1") else wanted == "1"
+
+
 def auto_chunk(tokens: int) -> int:
     """The smallest chunk that takes a prompt of `tokens` tokens at once; the largest beyond."""
     return next((size for size in CHUNKS if size >= tokens), CHUNKS[-1])
@@ -168,6 +178,7 @@ def build_core(
             float32_kv=float32_kv,
             eager=eager_routed(),
             advice=advice,
+            slot_map=slot_map(install.manifest.arch.family),
         )
     except MemoryError:
         raise DeviceError(
@@ -284,5 +295,22 @@ class CoreEngine:
         return self._core.routing()
 
     def rewind(self, position: int) -> None:
-        """Forget everything behind the first `position` tokens."""
+        """Forget everything behind the first `position` tokens.
+
+        Raises:
+            DeviceError: what would be needed again has been overwritten, or the model has recurrent
+                states, which go back to 0 alone; a snapshot leads back to its position.
+        """
         self._core.rewind(position)
+
+    def snapshot(self) -> _core.Snapshot:
+        """The state as it is: keys, values and recurrent states, copied."""
+        return self._core.snapshot()
+
+    def restore(self, snapshot: _core.Snapshot) -> None:
+        """Make the state that of a snapshot of this model; what follows has the same bytes.
+
+        Raises:
+            DeviceError: the snapshot is of another model.
+        """
+        self._core.restore(snapshot)

@@ -24,11 +24,13 @@ class Counters(TypedDict):
     routed_seconds: float
     head_seconds: float
     eager_commits: int
+    all_hit_layers: int
+    plans_skipped: int
     slots: int
-    kv_bytes: int
+    state_bytes: int
 
 
-_COUNTED = tuple(key for key in Counters.__annotations__ if key not in ("slots", "kv_bytes"))
+_COUNTED = tuple(key for key in Counters.__annotations__ if key not in ("slots", "state_bytes"))
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,10 @@ class Report:
     router_wait_seconds: what the host waited for the device to choose experts.
     eager_commits: routed experts of a token and layer that were committed to the device before
         their reads had landed.
+    all_hit_layers, plans_skipped: layers of a token whose experts the device found in their slots by
+        itself, and those for which the host planned nothing.
     slots: expert slots a layer; 0 if the layer files are mapped.
-    kv_bytes: bytes of keys and values.
+    state_bytes: bytes of keys, values and recurrent states.
     """
 
     tokens: int
@@ -85,8 +89,10 @@ class Report:
     routed_seconds: float
     head_seconds: float
     eager_commits: int
+    all_hit_layers: int
+    plans_skipped: int
     slots: int
-    kv_bytes: int
+    state_bytes: int
     memory: Memory
 
     @property

@@ -98,9 +98,9 @@ def test_a_missing_tokenizer_is_noticed(generate, own_install):
 @pytest.mark.parametrize("permission", [[], ["--allow-unpinned"]])
 def test_a_model_of_another_family_is_refused(generate, own_install, permission):
     manifest = json.loads((own_install / MANIFEST).read_text())
-    manifest["arch"]["family"] = "qwen36"
+    manifest["arch"]["family"] = "maple"
     replace(own_install / MANIFEST, json.dumps(manifest).encode())
-    check_line(generate(own_install, *permission), 1, "qwen36")
+    check_line(generate(own_install, *permission), 1, "maple")
 
 
 def test_a_question_that_is_no_text_is_refused(mference_process):

@@ -187,7 +187,7 @@ def test_help_and_version(mference_command):
         (("install", "--base-url", "ftp://x", "--output", "o.gturbo"), 2, "--base-url 'ftp://x'"),
         (("install", "--base-url", "http://x", "--source", ".", "--output", "o"), 2, "not both"),
         (("install", "--model", "llama", "--output", "o.gturbo"), 2, "llama"),
-        (("install", "--model", "qwen36", "--output", "o.gturbo"), 1, "qwen36"),
+        (("install", "--model", "maple", "--output", "o.gturbo"), 1, "maple"),
         (("install", "--source", "nowhere", "--output", "o.gturbo"), 1, "nowhere"),
         (("install", "--discard-partial", "--output", "o.gturbo"), 1, "no unfinished install"),
         (("install", "--discard-partial", "--overwrite", "--output", "o"), 2, "--output alone"),

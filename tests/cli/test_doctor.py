@@ -17,7 +17,7 @@ def test_all_models_are_listed_and_fit_a_terminal(mference_command):
     assert max(len(line) for line in lines if not line.startswith("  disk ")) <= 80
     for name in ENTRIES:
         assert any(line.startswith(f"{name}: ") for line in lines)
-    assert result.stdout.count("forecast; this version cannot run it") == 5
+    assert result.stdout.count("forecast; this version cannot run it") == 4
     assert "(assumed)" in result.stdout
 
 

@@ -23,9 +23,9 @@ def test_phases_follow_the_footer(generate):
     lines = told.stderr.splitlines()
     assert lines[0].startswith("[prompt ")
     assert [line.split()[0] for line in lines[1:]] == [
-        "cb1", "io", "cb2", "head", "experts", "memory",
+        "cb1", "io", "cb2", "map", "head", "experts", "memory",
     ]  # fmt: skip
-    assert re.search(r"[1-9]\d* misses, [\d,]+ evictions, [1-9][\d.]* [kM]B read", lines[5])
+    assert re.search(r"[1-9]\d* misses, [\d,]+ evictions, [1-9][\d.]* [kM]B read", lines[6])
 
 
 def test_quiet_drops_the_footer_alone(generate):

@@ -64,11 +64,12 @@ def test_families_lists_every_pinned_model(mference_command):
     heading, *rows = result.stdout.splitlines()
     assert heading.split() == ["name", "download", "installed", "runs", "source"]
     assert [row.split()[0] for row in rows] == list(ENTRIES)
-    gemma, demo, *others = rows
+    gemma, demo, qwen, *others = rows
     assert gemma.split(maxsplit=5)[1:] == [
         "14.23", "GB", "14.29", "GB", "yes  mlx-community/gemma-4-26b-a4b-it-4bit @ 0d77464",
     ]  # fmt: skip
     assert demo.split() == ["demo", "none", "16.4", "MB", "yes", "in", "the", "package"]
+    assert " yes " in qwen
     assert all(" no " in row for row in others)
     assert not any(line.endswith(" ") for line in result.stdout.splitlines())
 

@@ -35,10 +35,16 @@ def test_every_baseline_has_one_mask_value_a_layer():
         assert len(family.baseline.layer_mask) == family.baseline["numLayers"]
 
 
-def test_gemma4_and_the_demo_are_supported_and_the_rest_is_refused_by_name():
-    assert [entry.name for entry in supported_entries()] == ["gemma4", "demo"]
+def test_every_pin_has_the_values_that_its_family_is_written_for():
+    for entry in ENTRIES.values():
+        fixed = FAMILIES[entry.family].fixed_arch
+        assert {key: entry.arch[key] for key in fixed} == fixed
+
+
+def test_what_runs_is_supported_and_the_rest_is_refused_by_name():
+    assert [entry.name for entry in supported_entries()] == ["gemma4", "demo", "qwen36"]
     for family in FAMILIES.values():
-        if family.name != "gemma4":
+        if family.name not in ("gemma4", "qwen36"):
             with pytest.raises(UnsupportedModel, match=f"family '{family.name}', which this"):
                 check_runnable(family.name, f"the model '{family.name}'")
     with pytest.raises(InstallError, match="no model named 'gpt'"):

@@ -13,8 +13,7 @@ from mference.memory import footprint_of, forecast_memory, installed_footprint
 from mference.store import open_install
 from mference.store.directory import page_rounded
 from tests.oracles import checkpoint
-from tests.oracles.checkpoint import Shape
-from tests.oracles.test_gemma4 import install_checkpoint
+from tests.oracles.gemma4 import Shape
 
 GEMMA = pinned_entry("gemma4").arch
 
@@ -41,7 +40,7 @@ tokens = np.random.default_rng(1).integers(3, install.manifest.arch.integer("voc
 core.logits(tokens[:-1])
 core.logits(tokens[-1:])
 counters = core.counters()
-print(json.dumps([process_memory().own, process_memory().own - before, counters["kv_bytes"]]))
+print(json.dumps([process_memory().own, process_memory().own - before, counters["state_bytes"]]))
 """
 
 
@@ -64,14 +63,14 @@ def wide_install(tmp_path_factory):
     root = tmp_path_factory.mktemp("wide")
     shape = Shape(layers="sf", hidden=512, width=512, experts=24, top_k=4, vocabulary=2048)
     checkpoint.write(root / "ckpt", shape, seed=1)
-    return install_checkpoint(root / "ckpt", root / "wide.gturbo")
+    return checkpoint.install(root / "ckpt", root / "wide.gturbo")
 
 
 @pytest.fixture(scope="module")
 def tiny_install(tmp_path_factory):
     root = tmp_path_factory.mktemp("tiny")
     checkpoint.write(root / "ckpt", Shape(), seed=1)
-    return install_checkpoint(root / "ckpt", root / "tiny.gturbo")
+    return checkpoint.install(root / "ckpt", root / "tiny.gturbo")
 
 
 def opened(path: Path):

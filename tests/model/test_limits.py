@@ -7,6 +7,7 @@ import pytest
 from mference import _core
 from mference.errors import DeviceError
 from tests.models import core_arguments, open_core
+from tests.oracles import checkpoint, qwen36
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def test_a_large_context_costs_nothing_until_it_is_used(demo_install):
     before = resident()
     core = open_core(demo_install, context=1_000_000)
     core.greedy([2, 105])
-    assert core.counters()["kv_bytes"] > 500e6
+    assert core.counters()["state_bytes"] > 500e6
     assert resident() - before < 100e6
 
 
@@ -77,6 +78,43 @@ def test_sizes_out_of_range_are_refused(arguments, changed, says):
 def test_architecture_values_out_of_range_are_refused(arguments, key, value):
     with pytest.raises(DeviceError, match=key):
         _core.Model(**arguments | {"arch": arguments["arch"] | {key: value}})
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory):
+    """Arguments of a model with recurrent layers."""
+    root = tmp_path_factory.mktemp("hybrid")
+    seed, shape, _ = qwen36.FAMILY.random["seed1"]
+    checkpoint.write(root / "ckpt", shape, seed)
+    return core_arguments(checkpoint.install(root / "ckpt", root / "x.gturbo", "qwen36"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("linearNumKHeads", 0),
+        ("linearNumKHeads", 3),
+        ("linearNumVHeads", 2**20),
+        ("linearKeyHeadDim", 48),
+        ("linearValueHeadDim", 288),
+        ("linearConvKernelSize", 1),
+        ("linearConvKernelSize", 9),
+        ("fullAttentionLayerMask", (2, 2, 2, 0, 2)),
+        ("hiddenActivation", "relu"),
+    ],
+)
+def test_values_of_a_hybrid_out_of_range_are_refused(hybrid, key, value):
+    with pytest.raises(DeviceError, match=key if key != "linearNumKHeads" else "linearNum.Heads"):
+        _core.Model(**hybrid | {"arch": hybrid["arch"] | {key: value}})
+
+
+def test_decays_of_another_length_are_refused(hybrid):
+    tensors = dict(hybrid["tensors"])
+    name = "language_model.model.layers.0.linear_attn.A_log"
+    offset, size, *rest = tensors[name]
+    tensors[name] = (offset, size - 2, *rest)
+    with pytest.raises(DeviceError, match="A_log should hold 4 BF16 values and has 6 bytes"):
+        _core.Model(**hybrid | {"tensors": tensors})
 
 
 @pytest.mark.parametrize("part", range(3))

@@ -115,8 +115,8 @@ def test_a_pinned_id_with_another_architecture_is_refused_even_if_unpinned_is_al
 
 
 def test_a_family_without_code_is_refused_by_name_with_what_is_supported(toy: Path):
-    edit_manifest(toy, modelID="other", arch__family="qwen36")
-    with pytest.raises(errors.UnsupportedModel, match=r"qwen36.*Supported: gemma4, demo"):
+    edit_manifest(toy, modelID="other", arch__family="deepseekV4Flash")
+    with pytest.raises(errors.UnsupportedModel, match=r"deepseekV4Flash.*Supported: gemma4, demo"):
         opened(toy)
 
 

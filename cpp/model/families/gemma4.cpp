@@ -1,8 +1,11 @@
 #include "model/families/gemma4.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
+
+#include "model/families/common.h"
+#include "model/families/rope.h"
 
 namespace mference::gemma4 {
 
@@ -52,91 +55,43 @@ Layer load_layer(const Weights& w, const Arch& a, int index) {
   return layer;
 }
 
-// ---- rotary angles ----
-
-// cos and sin of t * theta^(-2i/dim), in double, since float32 angles lose 1e-3 radians at
-// position 10^5. Full layers rotate only the first share of the pairs, with the divisor still dim.
-class Rope {
- public:
-  Rope(Device& device, int dim, int rotated, double theta, int rows) : rotated_(rotated) {
-    for (int i = 0; i < rotated; ++i) frequencies_.push_back(std::pow(theta, -2.0 * i / dim));
-    const size_t size = sizeof(float) * 2 * static_cast<size_t>(rotated) * rows;
-    table_ = device.allocate(size);
-  }
-  void fill(Pass pass) {
-    auto* out = reinterpret_cast<float*>(table_->data());
-    for (int row = 0; row < pass.count; ++row) {
-      for (const double frequency : frequencies_) {
-        const double angle = (pass.position + row) * frequency;
-        *out++ = static_cast<float>(std::cos(angle));
-        *out++ = static_cast<float>(std::sin(angle));
-      }
-    }
-  }
-  View view() const { return {table_.get(), 0, table_->size()}; }
-  int rotated() const { return rotated_; }
-
- private:
-  int rotated_;
-  std::vector<double> frequencies_;
-  std::unique_ptr<Buffer> table_;
-};
-
 // ---- forward ----
 
-class Gemma4 final : public Forward {
+class Gemma4 final : public CommonForward {
  public:
   explicit Gemma4(const ForwardInit& init)
-      : arch_(init.arch),
-        expert_(init.expert),
+      : CommonForward(init),
         kv_(init.kv),
-        device_(init.device),
         sliding_rope_(init.device, arch_.head_dim, arch_.head_dim / 2, arch_.rope_theta,
                       init.chunk),
+        // Full layers rotate only the first share of the pairs; the divisor is still the head.
         full_rope_(init.device, arch_.full_head_dim,
                    static_cast<int>(arch_.full_head_dim * arch_.partial_rotary) / 2,
                    arch_.full_rope_theta, init.chunk) {
     const Weights& w = init.weights;
     embedding_ = w.affine("language_model.model.embed_tokens", arch_.vocabulary, arch_.hidden);
-    norm_ = w.vector("language_model.model.norm.weight", arch_.hidden);
+    output_ = {w.vector("language_model.model.norm.weight", arch_.hidden), embedding_,
+               arch_.softcap, kEps};
     for (int i = 0; i < arch_.layers; ++i) layers_.push_back(load_layer(w, arch_, i));
 
-    const size_t rows = init.chunk;
-    const size_t hidden = arch_.hidden, top_k = arch_.top_k;
+    const size_t rows = init.chunk, hidden = arch_.hidden;
     const size_t heads = std::max(arch_.heads * arch_.head_dim, arch_.heads * arch_.full_head_dim);
     const size_t kv =
         std::max(arch_.kv_heads * arch_.head_dim, arch_.full_kv_heads * arch_.full_head_dim);
-    tokens_ = make(rows);
-    x_ = make(rows * hidden);
     q_ = make(rows * heads);
     k_ = make(rows * kv);
     v_ = make(rows * kv);
     attended_ = make(rows * heads);
     dense_in_ = make(rows * hidden);
-    routed_in_ = make(rows * hidden);
     shared_ = make(rows * hidden);
-    // In decode each expert's output has its own row; in prefill each token has one sum.
-    routed_ = make(std::max(rows, top_k) * hidden);
-    ids_ = make(rows * top_k);
-    weights_ = make(rows * top_k);
-    pairs_ = make(rows * top_k);
     dense_scratch_ = make(rows * arch_.dense_width);
-    expert_scratch_ = make(rows * top_k * arch_.expert_width);
-    logits_ = make(arch_.vocabulary);
-    token_ = make(1);
   }
 
   void begin(Stream& stream, std::span<const int32_t> tokens, Pass pass) override {
-    std::memcpy(host(tokens_), tokens.data(), tokens.size_bytes());
     sliding_rope_.fill(pass);
     full_rope_.fill(pass);
-    EmbedRows embed;
-    embed.table = embedding_;
-    embed.tokens = tokens_;
-    embed.out = x_;
-    embed.rows = pass.count;
-    embed.scale = static_cast<float>(std::sqrt(static_cast<double>(arch_.hidden)));
-    stream.encode(embed);
+    embed(stream, tokens, pass, embedding_,
+          static_cast<float>(std::sqrt(static_cast<double>(arch_.hidden))));
   }
 
   void mix(Stream& stream, int index, Pass pass) override {
@@ -144,21 +99,18 @@ class Gemma4 final : public Forward {
     const KvCache& cache = kv_.layer(index);
     const Rope& rope = layer.full ? full_rope_ : sliding_rope_;
 
-    NormQkv qkv;
+    NormProject qkv;
     qkv.x = x_;
     qkv.norm = layer.input_norm;
-    qkv.q = layer.q;
-    qkv.k = layer.k;
-    qkv.v = layer.v;
-    qkv.q_out = q_;
-    qkv.k_out = k_;
-    if (!layer.full) qkv.v_out = v_;
+    qkv.parts = {{{layer.q, q_}, {layer.k, k_}, {layer.v, v_}}};
+    qkv.count = layer.full ? 2 : 3;
     qkv.rows = pass.count;
     qkv.eps = kEps;
     stream.encode(qkv);
 
     QkvEpilogue epilogue;
     epilogue.q = q_;
+    epilogue.q_out = q_;
     epilogue.k = k_;
     // A full layer has no V projection: its values start from the raw keys.
     epilogue.v = layer.full ? k_ : v_;
@@ -168,7 +120,9 @@ class Gemma4 final : public Forward {
     epilogue.cache = cache;
     epilogue.rows = pass.count;
     epilogue.heads = arch_.heads;
+    epilogue.q_width = cache.dim;
     epilogue.rotated = rope.rotated();
+    epilogue.distance = cache.dim / 2;
     epilogue.position = pass.position;
     epilogue.eps = kEps;
     stream.encode(epilogue);
@@ -219,28 +173,12 @@ class Gemma4 final : public Forward {
     shared.gate = layer.gate;
     shared.up = layer.up;
     shared.down = layer.down;
-    shared.activation = Activation::kGeluTanh;
+    shared.activation = expert_.activation;
     shared.scratch = dense_scratch_;
     shared.out = shared_;
     shared.rows = pass.count;
     stream.encode(shared);
-    if (pass.count > 1) stream.encode(Zero{routed_, pass.count * arch_.hidden});
-  }
-
-  void routed(Stream& stream, int /*layer*/, Pass pass, const Tile& tile) override {
-    RoutedExperts routed;
-    routed.x = routed_in_;
-    routed.pairs = pairs_;
-    routed.weights = weights_;
-    routed.scratch = expert_scratch_;
-    routed.out = routed_;
-    routed.shape = expert_;
-    std::copy(tile.experts.begin(), tile.experts.end(), routed.experts.begin());
-    routed.count = static_cast<int>(tile.experts.size());
-    routed.rows = pass.count;
-    routed.k = arch_.top_k;
-    routed.accumulate = tile.accumulate;
-    stream.encode(routed);
+    start_routed(stream, pass);
   }
 
   void tail(Stream& stream, int index, Pass pass) override {
@@ -257,70 +195,37 @@ class Gemma4 final : public Forward {
     tail.layer_scalar = layer.layer_scalar;
     tail.rows = pass.count;
     tail.hidden = arch_.hidden;
-    tail.parts = pass.count > 1 ? 0 : arch_.top_k;
+    tail.parts = parts(pass);
     tail.eps = kEps;
     stream.encode(tail);
   }
 
-  void head(Stream& stream, Pass pass, Head head) override {
-    const size_t row = sizeof(float) * static_cast<size_t>(arch_.hidden);
-    const View last = x_.at(row * static_cast<size_t>(pass.count - 1), row);
-    if (head == Head::kArgmax) {
-      stream.encode(HeadArgmax{last, norm_, embedding_, token_, kEps});
-    } else if (head == Head::kLogits) {
-      stream.encode(HeadLogits{last, norm_, embedding_, logits_, arch_.softcap, kEps});
-    }
-  }
-
-  std::span<const int32_t> ids(Pass pass) const override {
-    return {reinterpret_cast<const int32_t*>(host(ids_)),
-            static_cast<size_t>(pass.count) * arch_.top_k};
-  }
-  std::span<int32_t> pairs(Pass pass) override {
-    return {reinterpret_cast<int32_t*>(host(pairs_)),
-            static_cast<size_t>(pass.count) * arch_.top_k};
-  }
-  int32_t token() const override { return *reinterpret_cast<const int32_t*>(host(token_)); }
-  std::span<const float> logits() const override {
-    return {reinterpret_cast<const float*>(host(logits_)), static_cast<size_t>(arch_.vocabulary)};
-  }
-
  private:
-  // All activations are 4-byte elements: float32, or int32 for tokens, ids and pairs.
-  View make(size_t count) {
-    buffers_.push_back(device_.allocate(count * 4));
-    return {buffers_.back().get(), 0, count * 4};
-  }
-  static std::byte* host(const View& view) { return view.buffer->data() + view.offset; }
-
-  const Arch& arch_;
-  const ExpertShape& expert_;
   const KvState& kv_;
-  Device& device_;
   Affine embedding_;
-  View norm_;
   std::vector<Layer> layers_;
   Rope sliding_rope_, full_rope_;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
-  View tokens_, x_, q_, k_, v_, attended_, dense_in_, routed_in_, shared_, routed_;
-  View ids_, weights_, pairs_, dense_scratch_, expert_scratch_, logits_, token_;
+  View q_, k_, v_, attended_, dense_in_, shared_, dense_scratch_;
 };
-
-}  // namespace
 
 // ---- family ----
 
-std::vector<KvShape> kv_shapes(const Arch& arch) {
-  std::vector<KvShape> shapes;
+std::vector<LayerState> states(const Arch& arch) {
+  std::vector<LayerState> layers;
   for (int i = 0; i < arch.layers; ++i) {
-    shapes.push_back(arch.full(i) ? KvShape{arch.full_kv_heads, arch.full_head_dim, 0}
-                                  : KvShape{arch.kv_heads, arch.head_dim, arch.window});
+    const KvShape kv = arch.full(i) ? KvShape{arch.full_kv_heads, arch.full_head_dim, 0}
+                                    : KvShape{arch.kv_heads, arch.head_dim, arch.window};
+    layers.push_back({kv, {}});
   }
-  return shapes;
+  return layers;
 }
 
 std::unique_ptr<Forward> make(const ForwardInit& init) {
   return std::make_unique<Gemma4>(init);
 }
+
+}  // namespace
+
+const Family kFamily{"gemma4", {LayerKind::kSliding, LayerKind::kFull}, states, make};
 
 }  // namespace mference::gemma4

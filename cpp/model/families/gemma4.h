@@ -5,7 +5,6 @@
 
 namespace mference::gemma4 {
 
-std::vector<KvShape> kv_shapes(const Arch& arch);
-std::unique_ptr<Forward> make(const ForwardInit& init);
+extern const Family kFamily;
 
 }  // namespace mference::gemma4

@@ -130,6 +130,8 @@ def phases(report: Report) -> str:
         f"overlapped, {report.exposed_read_seconds:.3f} s exposed",
         f"cb2      {report.routed_seconds:.3f} s to plan and encode, "
         f"{report.eager_commits:,} commits ahead of their reads",
+        f"map      {report.all_hit_layers:,} layers found whole by the device, "
+        f"{report.plans_skipped:,} host plans skipped",
         f"head     {report.head_seconds:.3f} s",
         f"experts  {report.hits:,} hits, {report.misses:,} misses, {report.evictions:,} evictions, "
         f"{size(report.bytes_read)} read",

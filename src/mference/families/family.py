@@ -181,7 +181,8 @@ class Family:
     those a reader insists on. `fixed_quant` means that the manifest records `quant` as it stands
     instead of what the tensors show. `footprint` gives the sizes of a model of this family, and
     `state_bytes(arch, context, chunk)` the bytes of a sequence's state at its largest; both are
-    None where they are not known.
+    None where they are not known. `slot_map` says whether the device looks up experts by itself
+    unless the user says otherwise.
     """
 
     name: str
@@ -195,6 +196,7 @@ class Family:
     model_types: tuple[str, ...] = ()
     rules: SourceRules | None = None
     runnable: bool = False
+    slot_map: bool = False
     footprint: Callable[[Arch], Footprint] | None = None
     state_bytes: Callable[[Arch, int, int], int] | None = None
 

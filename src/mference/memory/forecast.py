@@ -119,6 +119,10 @@ def _activation_bytes(arch: Arch, context: int, rows: int) -> int:
     query = heads * max(dim for _, dim in shapes)
     kv = max(count * dim for count, dim in shapes)
     row = 4 * (5 * hidden + 2 * query + 2 * kv + dense + 3 * k + k * width)
+    if values := arch.integer("linearNumVHeads") * arch.integer("linearValueHeadDim"):
+        # A linear layer's channels before and after the convolution, and its values.
+        keys = arch.integer("linearNumKHeads") * arch.integer("linearKeyHeadDim")
+        row += 4 * (2 * max(2 * query, 2 * keys + values) + 2 * max(0, values - query))
     routed = 4 * max(rows, k) * hidden
     # Quantized inputs: int16 codes, and a scale and a sum for each group. A tile's share of the
     # pairs is taken to be twice the average.

@@ -1,0 +1,95 @@
+"""The device looks experts up by itself: the same bytes, and less for the host to do."""
+
+import numpy as np
+import pytest
+
+from tests.models import open_core
+from tests.oracles import checkpoint, gemma4, qwen36
+
+FAMILIES = {"qwen36": qwen36.FAMILY, "gemma4": gemma4.FAMILY}
+# A slot for each expert, for half of them, and more experts a token than a tile takes.
+SLOTS = {"seed1": (8,), "seed2": (8, 16), "seed7": (24,)}
+CASES = [
+    ("cpu", family, name, slots, eager)
+    for family in FAMILIES
+    for name in SLOTS
+    for slots in SLOTS[name]
+    for eager in ("1", "0")
+]
+# The software Metal device is slow.
+CASES += [("metal", "qwen36", "seed2", 8, "1"), ("metal", "qwen36", "seed7", 24, "1")]
+CASES += [("metal", "gemma4", "seed1", 8, "0")]
+TOKENS = [int(t) for t in np.random.default_rng(3).integers(3, 500, 60)]
+PROMPT = 12
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Tiny checkpoints, each installed once."""
+    built = {}
+
+    def build(family: str, name: str):
+        if (family, name) not in built:
+            root = tmp_path_factory.mktemp("checkpoint")
+            seed, shape, _ = FAMILIES[family].random[name]
+            checkpoint.write(root / "ckpt", shape, seed)
+            built[family, name] = checkpoint.install(root / "ckpt", root / "x.gturbo", family)
+        return built[family, name]
+
+    return build
+
+
+def run(install, monkeypatch, setting: str | None, **options):
+    """Logits of a prompt and of the tokens after it, one at a time, and what was counted."""
+    monkeypatch.delenv("MFERENCE_SLOT_MAP", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("MFERENCE_SLOT_MAP", setting)
+    core = open_core(install, context=128, chunk=32, **options)
+    logits = [core.logits(TOKENS[:PROMPT])]
+    logits += [core.logits([token]) for token in TOKENS[PROMPT:]]
+    return np.array(logits), core.counters()
+
+
+@pytest.mark.parametrize(("device", "family", "name", "slots", "eager"), CASES)
+def test_a_map_changes_no_byte_and_no_count_of_experts(
+    installed, gpu_or_skip, monkeypatch, device, family, name, slots, eager
+):
+    gpu_or_skip(device)
+    monkeypatch.setenv("MFERENCE_EAGER_ROUTED", eager)
+    install = installed(family, name)
+    plain, without = run(install, monkeypatch, "0", slots=slots, device=device)
+    mapped, counted = run(install, monkeypatch, "1", slots=slots, device=device)
+    assert np.array_equal(plain, mapped)
+    for key in ("hits", "misses", "evictions", "bytes_read"):
+        assert counted[key] == without[key]
+    assert without["all_hit_layers"] == without["plans_skipped"] == 0
+    assert counted["all_hit_layers"] == counted["plans_skipped"] > 0
+
+
+@pytest.mark.parametrize(("setting", "qwen", "gemma"), [(None, True, False), ("0", False, False)])
+def test_a_family_has_a_map_unless_the_user_says_otherwise(
+    installed, monkeypatch, setting, qwen, gemma
+):
+    _, counted = run(installed("qwen36", "seed1"), monkeypatch, setting, slots=8)
+    assert (counted["all_hit_layers"] > 0) == qwen
+    _, counted = run(installed("gemma4", "seed1"), monkeypatch, setting, slots=8)
+    assert (counted["all_hit_layers"] > 0) == gemma
+
+
+def test_mapped_layer_files_need_no_map(installed, monkeypatch):
+    _, counted = run(installed("qwen36", "seed1"), monkeypatch, "1", slots="resident")
+    assert counted["all_hit_layers"] == 0
+    assert counted["misses"] == 0
+
+
+def test_every_layer_hits_once_all_experts_were_read(installed, monkeypatch):
+    monkeypatch.setenv("MFERENCE_SLOT_MAP", "1")
+    core = open_core(installed("qwen36", "seed1"), context=128, slots=8)
+    for token in TOKENS:
+        core.forward([token])
+    before = core.counters()
+    assert before["misses"] == 8 * 5  # every expert of five layers
+    core.forward([TOKENS[0]])
+    after = core.counters()
+    assert after["all_hit_layers"] - before["all_hit_layers"] == 5
+    assert after["hits"] - before["hits"] == 5 * 2
