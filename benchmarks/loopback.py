@@ -18,7 +18,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
-from synthesize import Tensor, config, imagine
+from imagined import gemma4
+from imagined.model import Tensor
 
 from mference.families import Arch
 from mference.installer.source import DEMO_CHECKPOINT
@@ -54,7 +55,7 @@ def vision(size: int) -> dict[str, Tensor]:
 
 def write_checkpoint(folder: Path, arch: Arch, size: Size) -> None:
     """Write shards, index, config and tokenizer files."""
-    tensors = {**vision(size.vision), **imagine(arch, size.layers)}
+    tensors = {**vision(size.vision), **gemma4.tensors(arch, size.layers)}
     shards: list[dict[str, Tensor]] = [{}]
     for name, tensor in tensors.items():
         if sum(t.size for t in shards[-1].values()) + tensor.size > size.shard:
@@ -68,7 +69,7 @@ def write_checkpoint(folder: Path, arch: Arch, size: Size) -> None:
     total = sum(tensor.size for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
     (folder / INDEX).write_text(json.dumps(index, indent=4))
-    (folder / "config.json").write_text(json.dumps(config(arch, size.layers), indent=4))
+    (folder / "config.json").write_text(json.dumps(gemma4.config(arch, size.layers), indent=4))
     for name in ("tokenizer_config.json", "chat_template.jinja"):
         shutil.copyfile(DEMO_CHECKPOINT / name, folder / name)
     tokenizer = (DEMO_CHECKPOINT / "tokenizer.json").read_bytes()
