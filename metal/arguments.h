@@ -41,6 +41,7 @@ enum Geometry {
 enum Fault {
   kFaultToken = 0,
   kFaultRouter,
+  kFaultPlainRouter,  // ResidualRouter's
   kFaultPair,
   kFaultSlot,
   kFaultArgmax,

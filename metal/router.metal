@@ -80,7 +80,8 @@
 }
 
 // The k largest logits of a row, lower id first among equals, and their softmax, times expert_scale
-// if it is scaled (else that is not read). A logit that is not finite raises kFaultRouter.
+// if it is scaled (else that is not read). A logit that is not finite raises kFaultRouter,
+// or kFaultPlainRouter where it is not scaled.
 // Grid: rows; 32 threads. Offsets: float32 and int32 4 bytes, BF16 2.
 kernel void router_choose(device const float* logits [[buffer(0)]],
                           device const ushort* expert_scale [[buffer(1)]],
@@ -91,7 +92,7 @@ kernel void router_choose(device const float* logits [[buffer(0)]],
                           uint lane [[thread_index_in_simdgroup]]) {
   device const float* z = logits + ulong(row) * a.experts;
   for (int e = int(lane); e < a.experts; e += kLanes) {
-    if (!is_finite(z[e])) raise(faults, kFaultRouter, int(row), a.scaled);
+    if (!is_finite(z[e])) raise(faults, a.scaled ? kFaultRouter : kFaultPlainRouter, int(row), 0);
   }
   device int* to = ids + ulong(row) * a.k;
   device float* share = weights + ulong(row) * a.k;

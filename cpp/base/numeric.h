@@ -1,10 +1,21 @@
-// The one place that converts 16-bit floats.
+// Small arithmetic that several parts share; the one place that converts 16-bit floats.
 #pragma once
 
 #include <bit>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 namespace mference {
+
+// The least multiple of `step` from n on.
+constexpr size_t round_up(size_t n, size_t step) {
+  return (n + step - 1) / step * step;
+}
+
+inline float sigmoid(float x) {
+  return 1.0f / (1.0f + std::exp(-x));
+}
 
 inline float bf16_to_float(uint16_t bits) {
   return std::bit_cast<float>(uint32_t{bits} << 16);

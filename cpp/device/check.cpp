@@ -68,6 +68,9 @@ void check(const QkvEpilogue& op) {
   require(op.q_width >= op.cache.dim, "QkvEpilogue.q_width", "a head's query does not fit it");
   floats(op.q, rows * op.heads * op.q_width, "QkvEpilogue.q");
   floats(op.q_out, rows * op.heads * dim, "QkvEpilogue.q_out");
+  const bool in_place = op.q_out.buffer == op.q.buffer && op.q_out.offset == op.q.offset;
+  require(!in_place || op.q_width == op.cache.dim, "QkvEpilogue.q_out",
+          "only queries without gaps can be replaced in place");
   floats(op.k, rows * op.cache.heads * dim, "QkvEpilogue.k");
   floats(op.v, rows * op.cache.heads * dim, "QkvEpilogue.v");
   halves(op.q_norm, dim, "QkvEpilogue.q_norm");
@@ -93,7 +96,8 @@ void check(const Attention& op) {
 }
 
 void check(const GateHeads& op) {
-  require(op.heads > 0 && op.dim > 0 && op.width >= op.dim, "GateHeads", "the shape is empty");
+  require(op.heads > 0 && op.dim > 0, "GateHeads", "the shape is empty");
+  require(op.width >= op.dim, "GateHeads.gate", "a head's gate does not fit its values");
   const size_t heads = size_t(op.rows) * op.heads;
   floats(op.x, heads * op.dim, "GateHeads.x");
   floats(op.gate, heads * op.width, "GateHeads.gate");
@@ -146,7 +150,7 @@ void check(const PostAttentionRouter& op) {
   const Matrix router = matrix(op.router, "PostAttentionRouter.router");
   require(router.cols == op.hidden, "PostAttentionRouter.router", "columns differ from hidden");
   require(op.k > 0 && op.k <= router.rows, "PostAttentionRouter.k",
-          "more experts chosen than there are");
+          "a token chooses at least one expert, and at most all");
   const size_t count = size_t(op.rows) * op.hidden, chosen = size_t(op.rows) * op.k;
   floats(op.x, count, "PostAttentionRouter.x");
   floats(op.attention, count, "PostAttentionRouter.attention");
@@ -165,7 +169,7 @@ void check(const ResidualRouter& op) {
   const Matrix router = matrix(op.router, "ResidualRouter.router");
   require(router.cols == op.hidden, "ResidualRouter.router", "columns differ from hidden");
   require(op.k > 0 && op.k <= router.rows, "ResidualRouter.k",
-          "more experts chosen than there are");
+          "a token chooses at least one expert, and at most all");
   const size_t count = size_t(op.rows) * op.hidden, chosen = size_t(op.rows) * op.k;
   floats(op.x, count, "ResidualRouter.x");
   floats(op.update, count, "ResidualRouter.update");
@@ -240,6 +244,8 @@ void check(const RoutedExperts& op) {
     matrix(expert_matrix(routed.blob, shape.down, shape.hidden, shape.width), kField);
     tile_pairs += routed.last - routed.first;
   }
+  require(op.guard || !(op.guard.slots || op.guard.hit), "RoutedExperts.guard",
+          "a guard without a slab guards nothing");
   if (op.guard) {
     require(rows == 1 && !op.accumulate, "RoutedExperts.guard", "a guard serves one row");
     halves(op.guard.slab, op.guard.stride / 2, "RoutedExperts.guard");

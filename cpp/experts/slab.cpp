@@ -14,8 +14,7 @@ constexpr size_t kAlignment = size_t{2} << 20;
 size_t slab_size(int slots, size_t stride) {
   size_t size = 0;
   if (__builtin_mul_overflow(static_cast<size_t>(slots), stride, &size)) size = SIZE_MAX;
-  return size > SIZE_MAX - kAlignment ? SIZE_MAX
-                                      : (size + kAlignment - 1) / kAlignment * kAlignment;
+  return size;
 }
 }  // namespace
 

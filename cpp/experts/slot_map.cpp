@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/numeric.h"
+
 namespace mference {
 
 namespace {
@@ -12,7 +14,7 @@ constexpr size_t kInt = sizeof(int32_t);
 SlotMap::SlotMap(Device& device, int layers, int experts, int top_k)
     : experts_(experts),
       top_k_(top_k),
-      row_((experts * sizeof(int16_t) + kAlignment - 1) / kAlignment * kAlignment),
+      row_(round_up(experts * sizeof(int16_t), kAlignment)),
       tables_(device.allocate(row_ * layers, kAlignment)),
       found_(device.allocate((top_k + 1) * kInt, kAlignment)) {
   std::memset(tables_->data(), 0xff, tables_->size());

@@ -2,7 +2,9 @@
 // look-up in one of them found.
 //
 // Only the host thread that plans writes the tables, and a layer's table changes only while no
-// look-up in it is queued: between the reading of a token's choice and the next token's mixing.
+// look-up in it is queued: between the reading of a token's choice and the next token's mixing. So no
+// lock is needed. A look-up that a failed stream skips leaves what the one before it found; guarded
+// experts may then run once more, into rows that nobody reads, before the step's error is raised.
 #pragma once
 
 #include <cstdint>

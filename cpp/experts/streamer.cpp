@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "base/errors.h"
@@ -107,6 +108,10 @@ View ExpertStreamer::slab() const {
 }
 
 void ExpertStreamer::note_hits(std::span<const int> experts) {
+  if (!cache_->probe(experts).empty()) {
+    throw DeviceError("the device found experts of layer " + std::to_string(layer_) +
+                      " in slots that do not hold them; set MFERENCE_SLOT_MAP=0 and report this");
+  }
   cache_->note_hits(experts);
   counters_.hits += experts.size();
 }

@@ -65,7 +65,8 @@ class ExpertStreamer {
   // All slots, once there are any that a look-up could find: none before the first request.
   View slab() const;
   size_t stride() const { return files_.stride; }
-  // Counts a request that the device has served from the slots by itself.
+  // Counts a request that the device has served from the slots by itself. Raises DeviceError if they
+  // do not hold it.
   void note_hits(std::span<const int> experts);
 
   const ExpertCounters& counters() const { return counters_; }

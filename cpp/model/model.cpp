@@ -17,7 +17,7 @@ Sequence make_sequence(Device& device, const ModelInit& init) {
     kv.push_back(layer.kv);
     recurrent.push_back(layer.recurrent);
   }
-  return {device, kv, recurrent, init.context, init.chunk, init.kv_type};
+  return {init.weights_path, device, kv, recurrent, init.context, init.chunk, init.kv_type};
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ namespace {
 
 Arch read_arch(const py::dict& d) {
   Arch a;
-  a.family = d.contains("family") ? d["family"].cast<std::string>() : "gemma4";
+  a.family = d["family"].cast<std::string>();
   const auto integer = [&](const char* key) { return d[key].cast<int>(); };
   const auto real = [&](const char* key) { return d[key].cast<double>(); };
   a.layers = integer("numLayers");
@@ -273,11 +273,26 @@ void bind_model(py::module_& module) {
           py::arg("tokens"))
       .def_property_readonly("position", &SharedModel::position)
       .def(
-          "rewind", [](SharedModel& m, int position) { Turn(m)->rewind(position); },
+          "rewind",
+          [](SharedModel& m, int position) {
+            const Turn turn(m);
+            const py::gil_scoped_release release;
+            turn->rewind(position);
+          },
           py::arg("position"))
-      .def("snapshot", [](SharedModel& m) { return Turn(m)->save(); })
+      .def("snapshot",
+           [](SharedModel& m) {
+             const Turn turn(m);
+             const py::gil_scoped_release release;
+             return turn->save();
+           })
       .def(
-          "restore", [](SharedModel& m, const Snapshot& s) { Turn(m)->restore(s); },
+          "restore",
+          [](SharedModel& m, const Snapshot& s) {
+            const Turn turn(m);
+            const py::gil_scoped_release release;
+            turn->restore(s);
+          },
           py::arg("snapshot"))
       .def(
           "record_routing", [](SharedModel& m, bool on) { Turn(m)->routing().record(on); },
@@ -332,6 +347,14 @@ void bind_model(py::module_& module) {
           "probe",
           [](const ExpertCache& c, const std::vector<int>& experts) { return c.probe(experts); },
           py::arg("experts"))
+      .def(
+          "mirror",
+          [](ExpertCache& c, py::array_t<int16_t, py::array::c_style>& copy) {
+            if (copy.size() != static_cast<py::ssize_t>(c.table().size()))
+              throw py::value_error("the copy needs a place for each expert");
+            c.mirror({copy.mutable_data(), static_cast<size_t>(copy.size())});
+          },
+          py::arg("copy").noconvert(), py::keep_alive<1, 2>())
       .def("owners", &ExpertCache::owners)
       .def("table", &ExpertCache::table)
       .def("next_uncached", &ExpertCache::next_uncached);

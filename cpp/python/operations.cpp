@@ -463,6 +463,16 @@ struct ExpertArrays {
   int last;
 };
 
+// An expert's blob; where its parts lie goes into the shape.
+std::vector<std::byte> pack(const ExpertArrays& expert, ExpertShape& shape) {
+  std::vector<std::byte> blob;
+  shape.gate = append(blob, expert.gate);
+  shape.up = append(blob, expert.up);
+  shape.down = append(blob, expert.down);
+  shape.width = expert.gate.rows();
+  return blob;
+}
+
 Floats routed_experts(Device& device, const Floats& x, const Integers& pairs, const Floats& weights,
                       const std::vector<ExpertArrays>& experts, const Floats& out, bool accumulate,
                       const std::string& activation, int misalign) {
@@ -481,12 +491,7 @@ Floats routed_experts(Device& device, const Floats& x, const Integers& pairs, co
     throw DeviceError("a tile holds at most eight experts");
   size_t tile_pairs = 0;
   for (const ExpertArrays& e : experts) {
-    std::vector<std::byte> blob;
-    op.shape.gate = append(blob, e.gate);
-    op.shape.up = append(blob, e.up);
-    op.shape.down = append(blob, e.down);
-    op.shape.width = e.gate.rows();
-    op.experts[op.count++] = {bench.raw(blob), e.first, e.last};
+    op.experts[op.count++] = {bench.raw(pack(e, op.shape)), e.first, e.last};
     tile_pairs += std::max(e.last - e.first, 0);
   }
   op.scratch = bench.output(tile_pairs * op.shape.width * kFloat);
@@ -508,13 +513,8 @@ Floats guarded_experts(Device& device, const Floats& x, const std::vector<Expert
   op.shape.activation = activation_of(activation);
   if (experts.empty() || experts.size() > RoutedExperts::kMaxTile || slot_count < 1)
     throw DeviceError("a tile holds one to eight experts, and a slab has slots");
-  std::vector<std::vector<std::byte>> blobs(experts.size());
-  for (size_t e = 0; e < experts.size(); ++e) {
-    op.shape.gate = append(blobs[e], experts[e].gate);
-    op.shape.up = append(blobs[e], experts[e].up);
-    op.shape.down = append(blobs[e], experts[e].down);
-    op.shape.width = experts[e].gate.rows();
-  }
+  std::vector<std::vector<std::byte>> blobs;
+  for (const ExpertArrays& e : experts) blobs.push_back(pack(e, op.shape));
   const size_t stride = blobs[0].size();
   std::vector<std::byte> slab(stride * slot_count);
   for (size_t e = 0; e < experts.size(); ++e) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/errors.h"
+#include "base/numeric.h"
 
 namespace mference {
 
@@ -22,7 +23,7 @@ int kv_oldest(int written, int capacity) {
 
 KvState::KvState(Device& device, const std::vector<KvShape>& layers, int context, int chunk,
                  KvType type)
-    : shapes_(layers), context_(context) {
+    : shapes_(layers), context_(context), type_(type) {
   const size_t element = type == KvType::kFloat16 ? 2 : 4;
   for (const KvShape& shape : layers) {
     KvCache cache;
@@ -33,7 +34,7 @@ KvState::KvState(Device& device, const std::vector<KvShape>& layers, int context
     const size_t size = static_cast<size_t>(cache.capacity) * shape.heads * shape.dim * element;
     for (View* view : {&cache.keys, &cache.values}) {
       *view = {nullptr, bytes_, size};
-      bytes_ += (size + kAlignment - 1) / kAlignment * kAlignment;
+      bytes_ += round_up(size, kAlignment);
     }
     layers_.push_back(cache);
   }
@@ -92,9 +93,19 @@ std::vector<View> KvState::used(int written) const {
   return views;
 }
 
+std::vector<int> KvState::capacities() const {
+  std::vector<int> capacities;
+  for (const KvCache& cache : layers_) capacities.push_back(cache.capacity);
+  return capacities;
+}
+
 std::vector<std::byte> KvState::save() const {
+  const std::vector<View> views = used(written_);
+  size_t size = 0;
+  for (const View& view : views) size += view.size;
   std::vector<std::byte> rows;
-  for (const View& view : used(written_)) {
+  rows.reserve(size);
+  for (const View& view : views) {
     const std::byte* data = view.buffer->data() + view.offset;
     rows.insert(rows.end(), data, data + view.size);
   }
@@ -102,14 +113,8 @@ std::vector<std::byte> KvState::save() const {
 }
 
 void KvState::restore(int position, int written, const std::vector<std::byte>& rows) {
-  const std::vector<View> views = used(written);
-  size_t size = 0;
-  for (const View& view : views) size += view.size;
-  if (position > written || written > context_ || size != rows.size()) {
-    throw DeviceError("the snapshot is of another model; take one of this model");
-  }
   const std::byte* from = rows.data();
-  for (const View& view : views) {
+  for (const View& view : used(written)) {
     std::copy_n(from, view.size, view.buffer->data() + view.offset);
     from += view.size;
   }

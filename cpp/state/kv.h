@@ -45,9 +45,11 @@ class KvState {
 
   // One past the highest position ever written since the last full reset.
   int written() const { return written_; }
+  KvType type() const { return type_; }
+  std::vector<int> capacities() const;  // by layer
   // The rows that hold something, layer after layer: keys, then values.
   std::vector<std::byte> save() const;
-  // The state in which save() gave `rows`. Raises DeviceError if they do not fit this one.
+  // The state in which save() gave `rows`, of layers whose rows are these.
   void restore(int position, int written, const std::vector<std::byte>& rows);
 
  private:
@@ -58,6 +60,7 @@ class KvState {
   std::vector<KvShape> shapes_;
   std::vector<KvCache> layers_;
   int context_;
+  KvType type_;
   int position_ = 0;
   int written_ = 0;
   size_t bytes_ = 0;

@@ -1,15 +1,15 @@
 #include "state/recurrent.h"
 
 #include <cstring>
+#include <string>
+
+#include "base/errors.h"
+#include "base/numeric.h"
 
 namespace mference {
 
 namespace {
 constexpr size_t kAlignment = 256;
-
-size_t aligned(size_t size) {
-  return (size + kAlignment - 1) / kAlignment * kAlignment;
-}
 }  // namespace
 
 RecurrentState::RecurrentState(Device& device, const std::vector<RecurrentShape>& layers,
@@ -20,13 +20,18 @@ RecurrentState::RecurrentState(Device& device, const std::vector<RecurrentShape>
   for (const RecurrentShape& shape : layers) {
     Layer layer;
     layer.delta = {nullptr, bytes, shape.delta * sizeof(float)};
-    bytes += aligned(layer.delta.size);
+    bytes += round_up(layer.delta.size, kAlignment);
     layer.tail = {nullptr, bytes, shape.tail * element};
-    bytes += aligned(layer.tail.size);
+    bytes += round_up(layer.tail.size, kAlignment);
     layers_.push_back(layer);
   }
   if (bytes == 0) return;
-  buffer_ = device.allocate(bytes, kAlignment);
+  try {
+    buffer_ = device.allocate(bytes, kAlignment);
+  } catch (const DeviceError& error) {
+    throw DeviceError(std::string(error.what()) +
+                      ", for the recurrent states of a sequence; use fewer expert slots");
+  }
   for (Layer& layer : layers_) layer.delta.buffer = layer.tail.buffer = buffer_.get();
 }
 

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/errors.h"
 
 namespace mference {
 
-Sequence::Sequence(Device& device, const std::vector<KvShape>& kv,
+Sequence::Sequence(std::string model, Device& device, const std::vector<KvShape>& kv,
                    const std::vector<RecurrentShape>& recurrent, int context, int chunk,
                    KvType type)
-    : kv_(device, kv, context, chunk, type), recurrent_(device, recurrent, type) {}
+    : model_(std::move(model)),
+      kv_(device, kv, context, chunk, type),
+      recurrent_(device, recurrent, type) {}
 
 void Sequence::begin(int rows) {
   if (lost_) {
@@ -42,8 +45,15 @@ void Sequence::rewind(int position) {
 }
 
 Snapshot Sequence::save() const {
-  if (lost_) throw DeviceError("the recurrent states were lost in a pass that failed; rewind to 0");
+  if (lost_) {
+    throw DeviceError(
+        "the recurrent states were lost in a pass that failed; rewind to 0 or restore an earlier "
+        "snapshot");
+  }
   Snapshot snapshot;
+  snapshot.model = model_;
+  snapshot.type = kv_.type();
+  snapshot.capacities = kv_.capacities();
   snapshot.position = kv_.position();
   snapshot.written = kv_.written();
   snapshot.kv = kv_.save();
@@ -52,8 +62,26 @@ Snapshot Sequence::save() const {
 }
 
 void Sequence::restore(const Snapshot& snapshot) {
-  if (snapshot.recurrent.size() != recurrent_.bytes()) {
+  if (snapshot.model != model_ || snapshot.recurrent.size() != recurrent_.bytes()) {
     throw DeviceError("the snapshot is of another model; take one of this model");
+  }
+  if (snapshot.type != kv_.type()) {
+    throw DeviceError("the snapshot has keys and values of another type; take one of this model");
+  }
+  if (snapshot.written > kv_.context()) {
+    throw DeviceError("the snapshot holds " + std::to_string(snapshot.written) +
+                      " tokens, and this context " + std::to_string(kv_.context()) +
+                      "; load the model with a larger context");
+  }
+  const std::vector<int> capacities = kv_.capacities();
+  for (size_t i = 0; i < capacities.size(); ++i) {
+    // Below the smaller capacity every position lies in the row of its own number.
+    const int least = std::min(capacities[i], snapshot.capacities[i]);
+    if (capacities[i] != snapshot.capacities[i] && snapshot.written > least) {
+      throw DeviceError(
+          "the snapshot's rings have another size; load the model with the context and the prefill "
+          "chunk that it was taken with");
+    }
   }
   kv_.restore(snapshot.position, snapshot.written, snapshot.kv);
   std::copy(snapshot.recurrent.begin(), snapshot.recurrent.end(), recurrent_.data());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "state/kv.h"
@@ -9,8 +10,12 @@
 
 namespace mference {
 
-// A sequence as it was at some position; good for the model that it was taken from.
+// A sequence as it was at some position; good for the model that it was taken from, and for another
+// of the same install whose keys and values lie in the same rows.
 struct Snapshot {
+  std::string model;
+  KvType type = KvType::kFloat16;
+  std::vector<int> capacities;  // of the layers' keys and values
   int position = 0;
   int written = 0;  // as in KvState
   std::vector<std::byte> kv, recurrent;
@@ -18,8 +23,8 @@ struct Snapshot {
 
 class Sequence {
  public:
-  // Raises DeviceError if the memory of a full context does not suffice.
-  Sequence(Device& device, const std::vector<KvShape>& kv,
+  // `model` tells models apart. Raises DeviceError if the memory of a full context does not suffice.
+  Sequence(std::string model, Device& device, const std::vector<KvShape>& kv,
            const std::vector<RecurrentShape>& recurrent, int context, int chunk, KvType type);
 
   const KvState& kv() const { return kv_; }
@@ -38,10 +43,12 @@ class Sequence {
   void rewind(int position);
 
   Snapshot save() const;
-  // Raises DeviceError if the snapshot is another model's.
+  // Raises DeviceError if the snapshot is another model's, is longer than this context, or has rings
+  // of another size.
   void restore(const Snapshot& snapshot);
 
  private:
+  std::string model_;
   KvState kv_;
   RecurrentState recurrent_;
   bool lost_ = false;

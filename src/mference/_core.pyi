@@ -153,13 +153,15 @@ class ops:  # noqa: N801
         """
     @staticmethod
     def gate_heads(device: Device, x: _Floats, gate: _Floats) -> _Floats:
-        """x [rows, heads, dim] times sigmoid of the last dim values of gate [rows, heads, width]."""
+        """x [rows, heads, dim] times sigmoid of the last dim values of each head of gate."""
     @staticmethod
     def convolution_tail(
         device: Device, x: _Floats, weight: _Bits, tail: _Kv, misalign: int = 0
     ) -> tuple[_Floats, _Kv]:
-        """silu of the causal convolution of x [rows, channels] with weight [channels, taps], and the
-        tail [taps - 1, channels] after it."""
+        """silu of the causal convolution of x [rows, channels], and the tail after it.
+
+        weight is [channels, taps], the tail [taps - 1, channels].
+        """
     @staticmethod
     def gated_delta(
         device: Device,
@@ -175,7 +177,7 @@ class ops:  # noqa: N801
         eps: float = 1e-6,
         misalign: int = 0,
     ) -> tuple[_Floats, _Floats]:
-        """[rows, value heads * value dim], and the state [value heads, value dim, key dim] after."""
+        """[rows, value heads * value dim], and the state [value heads, value dim, key dim]."""
     @staticmethod
     def attention(
         device: Device,
@@ -295,7 +297,7 @@ class ops:  # noqa: N801
         ids: NDArray[np.int32] | None = None,
         weights: _Floats | None = None,
     ) -> _Floats:
-        """x + (routed + shared); routed is [rows, hidden], or [rows, parts, hidden] to be weighted."""
+        """x + (routed + shared); routed is [rows, hidden], or [rows, parts, hidden] to weight."""
     @staticmethod
     def head_argmax(
         device: Device,
@@ -460,6 +462,8 @@ class ExpertCache:
         """Expert by slot, -1 empty."""
     def table(self) -> list[int]:
         """Slot by expert, -1 absent."""
+    def mirror(self, copy: NDArray[np.int16]) -> None:
+        """From now on `copy` is what `table` gives."""
     def next_uncached(self) -> int: ...
 
 class ExpertStreamer:

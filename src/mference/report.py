@@ -67,8 +67,8 @@ class Report:
     router_wait_seconds: what the host waited for the device to choose experts.
     eager_commits: routed experts of a token and layer that were committed to the device before
         their reads had landed.
-    all_hit_layers, plans_skipped: layers of a token whose experts the device found in their slots by
-        itself, and those for which the host planned nothing.
+    all_hit_layers, plans_skipped: layers of a token whose experts the device found in their slots
+        by itself, and those for which the host planned nothing.
     slots: expert slots a layer; 0 if the layer files are mapped.
     state_bytes: bytes of keys, values and recurrent states.
     """

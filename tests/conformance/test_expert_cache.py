@@ -1,5 +1,6 @@
 """The expert cache's planning rules, case by case."""
 
+import numpy as np
 import pytest
 
 from mference._core import ExpertCache, ExpertStreamer, cpu_device, planning
@@ -43,7 +44,11 @@ def run(cache: ExpertCache, op: dict, saved: dict):
 def test_sequence(case: Case):
     cache = ExpertCache(case.given["slots"], case.given["experts"], case.given["policy"])
     saved: dict = {}
-    assert [run(cache, op, saved) for op in case.given["ops"]] == case.expect["results"]
+    mirror = np.zeros(len(cache.table()), np.int16)
+    cache.mirror(mirror)
+    for op, expected in zip(case.given["ops"], case.expect["results"], strict=True):
+        assert run(cache, op, saved) == expected
+        assert mirror.tolist() == cache.table()
 
 
 @pytest.mark.parametrize("case", cases("expert_cache", "auto_slots"))

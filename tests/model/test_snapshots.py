@@ -1,5 +1,7 @@
 """A sequence can be put aside and taken up again, to the byte."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -69,16 +71,37 @@ def test_recurrent_states_go_back_only_to_the_beginning(installs):
     assert np.array_equal(steps(core, 0, 20), want)
 
 
-def test_a_snapshot_of_another_model_is_refused(installs):
+def test_a_snapshot_of_another_model_is_refused(installs, tmp_path):
     kept = open_core(installs["qwen36"], context=CONTEXT).snapshot()
-    core = open_core(installs["gemma4"], context=CONTEXT)
     with pytest.raises(DeviceError, match="another model"):
-        core.restore(kept)
-    other = open_core(installs["gemma4"], context=CONTEXT)
-    other.forward(TOKENS[:100])
-    short = open_core(installs["gemma4"], context=64)
+        open_core(installs["gemma4"], context=CONTEXT).restore(kept)
+    twin = shutil.copytree(installs["qwen36"], tmp_path / "twin.gturbo")
     with pytest.raises(DeviceError, match="another model"):
-        short.restore(other.snapshot())
+        open_core(twin, context=CONTEXT).restore(kept)
+
+
+def test_a_snapshot_needs_a_context_that_holds_it_and_rings_of_its_size(installs):
+    core = open_core(installs["gemma4"], context=CONTEXT, chunk=32)
+    want = steps(core, 0, 6)
+    core.rewind(0)
+    core.forward(TOKENS[:5])
+    short = core.snapshot()
+    core.forward(TOKENS[5:70])
+    long = core.snapshot()
+
+    def other(**options):
+        return open_core(installs["gemma4"], **{"context": CONTEXT, "chunk": 32} | options)
+
+    with pytest.raises(DeviceError, match=r"70 tokens, and this context 64; load.*larger"):
+        other(context=64).restore(long)
+    with pytest.raises(DeviceError, match="rings have another size"):
+        other(chunk=64).restore(long)
+    with pytest.raises(DeviceError, match="of another type"):
+        other(float32_kv=True).restore(short)
+    # Where no ring has come round yet, its size does not matter.
+    for wider in (other(chunk=64), other(context=2 * CONTEXT)):
+        wider.restore(short)
+        assert np.array_equal(wider.logits(TOKENS[5:6]), want[5])
 
 
 SCRIPT = """

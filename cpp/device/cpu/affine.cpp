@@ -46,10 +46,6 @@ void multiply_floats(const Matrix& m, const float* x, int first, int last, float
   }
 }
 
-constexpr size_t round_up(size_t n, size_t to) {
-  return (n + to - 1) / to * to;
-}
-
 }  // namespace
 
 Inputs Inputs::from(int row) const {
@@ -128,7 +124,7 @@ int rows_per_task(const Matrix& m, int input_rows) {
 }
 
 void multiply_all(Context& context, const Product* products, int count, const Inputs& x) {
-  std::array<int, 4> tasks{};
+  std::array<int, NormProject::kMaxParts> tasks{};
   int total = 0;
   size_t bytes = 0;
   for (int i = 0; i < count; ++i) {

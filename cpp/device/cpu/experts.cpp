@@ -1,8 +1,8 @@
 // The shared expert and the routed ones: down(act(gate x) * (up x)).
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
+#include "base/numeric.h"
 #include "device/check.h"
 #include "device/cpu/affine.h"
 #include "device/cpu/execute.h"
@@ -213,7 +213,7 @@ void open(const SharedExpert& op, const float* x, float* out, Context& context) 
   const Product product{gate, logits, 1};
   multiply_all(context, &product, 1, inputs);
   context.pool.run(op.rows, size_t(hidden) * 8, [&](int r) {
-    const float share = 1.0f / (1.0f + std::exp(-logits[r]));
+    const float share = sigmoid(logits[r]);
     float* row = out + size_t(r) * hidden;
     for (int i = 0; i < hidden; ++i) row[i] *= share;
   });

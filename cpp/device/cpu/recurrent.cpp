@@ -99,10 +99,6 @@ float softplus(float x) {
   return x > 20.0f ? x : std::log1p(std::exp(x));
 }
 
-float sigmoid(float x) {
-  return 1.0f / (1.0f + std::exp(-x));
-}
-
 class Delta {
  public:
   Delta(const GatedDelta& op, Context& context)

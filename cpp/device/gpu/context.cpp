@@ -23,9 +23,10 @@ std::string describe(int fault, int value, int limit) {
       return "EmbedRows.tokens: token " + std::to_string(value) + " is outside the table of " +
              std::to_string(limit) + " rows";
     case kFaultRouter:
-      return "router logits are not finite in " +
-             (limit == 0 ? std::string("ResidualRouter") : std::string("PostAttentionRouter")) +
-             "; the weights or the input are corrupt";
+      return "router logits are not finite in PostAttentionRouter; the weights or the input are "
+             "corrupt";
+    case kFaultPlainRouter:
+      return "router logits are not finite in ResidualRouter; the weights or the input are corrupt";
     case kFaultPair:
       return "RoutedExperts.pairs: a pair is outside the rows";
     case kFaultSlot:

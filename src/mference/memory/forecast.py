@@ -14,7 +14,6 @@ BASE = 43_000_000
 TOKENIZER = 1000
 """Bytes a vocabulary entry: the tokenizer's tables, with their share of merges."""
 
-_HUGE_PAGE = 2 << 20
 _TILE = 8  # experts computed together in prefill
 _BLOCK = 256  # positions whose attention is one task
 
@@ -93,8 +92,7 @@ def forecast_memory(
     stride = page_rounded(footprint.expert_bytes)
     pool = files = 0
     if isinstance(slots, int):
-        slab = min(slots, experts) * stride
-        pool = footprint.expert_layers * (-(-slab // _HUGE_PAGE) * _HUGE_PAGE)
+        pool = footprint.expert_layers * min(slots, experts) * stride
     else:
         files = footprint.expert_layers * experts * stride
     return MemoryForecast(
