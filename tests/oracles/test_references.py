@@ -32,7 +32,7 @@ class Weights:
 def qwen36_attention(shape: qwen36.Shape, x, w: Weights):
     rows, dim, rotated = len(x), shape.head_dim, shape.head_dim // 8
     names = (f"self_attn.{letter}_proj" for letter in "qkv")
-    both, k, v = operations.norm_qkv(x, w["input_layernorm.weight"], *map(w.matrix, names))
+    both, k, v = operations.norm_project(x, w["input_layernorm.weight"], *map(w.matrix, names))
     q, gate = np.moveaxis(both.reshape(rows, shape.heads, 2, dim), 2, 0)
     k, v = (y.reshape(rows, shape.kv_heads, dim) for y in (k, v))
     angle = np.arange(rows)[:, None] * 1e7 ** (-np.arange(rotated) / rotated)
