@@ -1,5 +1,7 @@
 """Routers, prefill planning and KV rings against the reference system's recorded results."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -11,10 +13,7 @@ from tests.reference import affine, operations
 
 GROUP = 64
 PARTS = 4  # BF16 numbers, of which three would do to sum to any float32 number
-LATER = (
-    "router_full_softmax", "router_hash", "router_sigmoid_sinks", "router_sqrtsoftplus",
-    "window_state",
-)  # fmt: skip
+LATER = ("router_hash", "router_sigmoid_sinks", "router_sqrtsoftplus", "window_state")
 
 
 def router_with_logits(logits) -> affine.Quantized:
@@ -31,7 +30,7 @@ def router_with_logits(logits) -> affine.Quantized:
     return affine.Quantized(weight, np.zeros_like(biases), biases, 8, GROUP)
 
 
-def route(device, logits, k: int):
+def after_attention(device, logits, k: int):
     hidden = PARTS * GROUP
     x = np.zeros((1, hidden), np.float32)
     x[0, ::GROUP] = 1.0  # where rms(x) * hidden^-1/2 is x / |x| = 1/2
@@ -44,14 +43,41 @@ def route(device, logits, k: int):
     return ids[0], weights[0]
 
 
-@pytest.mark.parametrize("case", cases("routing_kv", "router_softmax_topk"))
-def test_router_softmax_topk(case):
-    logits, k = case.given["logits"], case.given["k"]
-    by_reference = operations.top_k(logits, k)
-    for device in (cpu(), cpu("portable"), cpu(float32=True)):
-        for ids, weights in (route(device, logits, k), by_reference):
-            assert list(ids) == case.expect["experts"]
-            assert np.abs(weights - case.expect["weights"]).max() <= case.expect["tolerance"]
+def after_residual(device, logits, k: int):
+    hidden = PARTS * GROUP
+    x, update = np.zeros((2, 1, hidden), np.float32)
+    x[0, ::GROUP], update[0, ::GROUP] = 0.75, 0.25  # of their sum the mean square is 1 / GROUP
+    norm = affine.bf16_bits(np.full(hidden, GROUP**-0.5))
+    *_, ids, weights = ops.residual_router(
+        device, x, update, norm, matrix(router_with_logits(logits)), k, eps=0.0
+    )
+    return ids[0], weights[0]
+
+
+# A softmax over all experts whose largest are renormalised is a softmax over the largest.
+ROUTERS = {
+    "router_softmax_topk": (after_attention, after_residual),
+    "router_full_softmax": (after_residual,),
+}
+
+
+@pytest.mark.parametrize("case", cases("routing_kv", *ROUTERS))
+def test_softmax_routers(case):
+    """Where the reference system chooses an expert that is none, the core raises."""
+    logits, k = np.array(case.given["logits"], np.float32), case.given["k"]
+    runs = [
+        partial(route, device, logits, k)
+        for route in ROUTERS[case.kind]
+        for device in (cpu(), cpu("portable"), cpu(float32=True))
+    ]
+    if case.expect.get("meaning") == "no routing":
+        for run in runs:
+            with pytest.raises(DeviceError, match="router logits are not finite"):
+                run()
+        return
+    for ids, weights in (*(run() for run in runs), operations.top_k(logits, k)):
+        assert list(ids) == case.expect["experts"]
+        assert np.abs(weights - case.expect["weights"]).max() <= case.expect["tolerance"]
 
 
 @pytest.mark.skip(reason="family not built yet")
