@@ -3,22 +3,24 @@
 import numpy as np
 import pytest
 
+from mference.families import FAMILIES
 from tests.models import open_core
-from tests.oracles import checkpoint, gemma4, qwen36
+from tests.oracles import checkpoint
+from tests.oracles.families import RUN
 
-FAMILIES = {"qwen36": qwen36.FAMILY, "gemma4": gemma4.FAMILY}
 # A slot for each expert, for half of them, and more experts a token than a tile takes.
 SLOTS = {"seed1": (8,), "seed2": (8, 16), "seed7": (24,)}
 CASES = [
     ("cpu", family, name, slots, eager)
-    for family in FAMILIES
+    for family in RUN
     for name in SLOTS
     for slots in SLOTS[name]
     for eager in ("1", "0")
 ]
 # The software Metal device is slow.
-CASES += [("metal", "qwen36", "seed2", 8, "1"), ("metal", "qwen36", "seed7", 24, "1")]
-CASES += [("metal", "gemma4", "seed1", 8, "0")]
+CASES += [("metal", family, "seed1", 8, "0") for family in RUN]
+CASES += [("metal", family, "seed7", 24, "1") for family in RUN]
+CASES += [("metal", "qwen36", "seed2", 8, "1")]
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(3, 500, 60)]
 PROMPT = 12
 
@@ -31,9 +33,11 @@ def installed(tmp_path_factory):
     def build(family: str, name: str):
         if (family, name) not in built:
             root = tmp_path_factory.mktemp("checkpoint")
-            seed, shape, _ = FAMILIES[family].random[name]
+            seed, shape, _ = RUN[family].random[name]
             checkpoint.write(root / "ckpt", shape, seed)
-            built[family, name] = checkpoint.install(root / "ckpt", root / "x.gturbo", family)
+            built[family, name] = checkpoint.install(
+                root / "ckpt", root / "x.gturbo", RUN[family].entry
+            )
         return built[family, name]
 
     return build
@@ -66,14 +70,14 @@ def test_a_map_changes_no_byte_and_no_count_of_experts(
     assert counted["all_hit_layers"] == counted["plans_skipped"] > 0
 
 
-@pytest.mark.parametrize(("setting", "qwen", "gemma"), [(None, True, False), ("0", False, False)])
-def test_a_family_has_a_map_unless_the_user_says_otherwise(
-    installed, monkeypatch, setting, qwen, gemma
+@pytest.mark.parametrize("family", RUN)
+def test_a_family_has_a_map_as_it_says_unless_the_user_says_otherwise(
+    installed, monkeypatch, family
 ):
-    _, counted = run(installed("qwen36", "seed1"), monkeypatch, setting, slots=8)
-    assert (counted["all_hit_layers"] > 0) == qwen
-    _, counted = run(installed("gemma4", "seed1"), monkeypatch, setting, slots=8)
-    assert (counted["all_hit_layers"] > 0) == gemma
+    install = installed(family, "seed1")
+    for setting, wanted in ((None, FAMILIES[family].slot_map), ("0", False), ("1", True)):
+        _, counted = run(install, monkeypatch, setting, slots=8)
+        assert (counted["all_hit_layers"] > 0) == wanted
 
 
 def test_mapped_layer_files_need_no_map(installed, monkeypatch):

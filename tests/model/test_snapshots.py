@@ -7,7 +7,8 @@ import pytest
 
 from mference.errors import DeviceError
 from tests.models import open_core
-from tests.oracles import checkpoint, gemma4, qwen36
+from tests.oracles import checkpoint, qwen36
+from tests.oracles.families import RUN
 
 CONTEXT = 128
 TOKENS = [int(t) for t in np.random.default_rng(4).integers(3, 500, CONTEXT)]
@@ -16,11 +17,11 @@ TOKENS = [int(t) for t in np.random.default_rng(4).integers(3, 500, CONTEXT)]
 @pytest.fixture(scope="module")
 def installs(tmp_path_factory):
     made = {}
-    for family in (qwen36.FAMILY, gemma4.FAMILY):
-        root = tmp_path_factory.mktemp(family.entry)
+    for name, family in RUN.items():
+        root = tmp_path_factory.mktemp(name)
         seed, shape, _ = family.random["seed1"]
         checkpoint.write(root / "ckpt", shape, seed)
-        made[family.entry] = checkpoint.install(root / "ckpt", root / "x.gturbo", family.entry)
+        made[name] = checkpoint.install(root / "ckpt", root / "x.gturbo", family.entry)
     return made
 
 
@@ -28,7 +29,7 @@ def steps(core, first: int, last: int) -> np.ndarray:
     return np.array([core.logits([token]) for token in TOKENS[first:last]])
 
 
-@pytest.mark.parametrize("family", ["qwen36", "gemma4"])
+@pytest.mark.parametrize("family", RUN)
 @pytest.mark.parametrize(
     ("device", "at"), [("cpu", 1), ("cpu", 2), ("cpu", 40), ("cpu", 70), ("metal", 34)]
 )

@@ -81,13 +81,16 @@ class Reference(Protocol):
 class Family:
     """A family's random checkpoints and its reference.
 
+    name: as `mference.families.FAMILIES` has it.
     entry: the entry to install as.
-    random: by name: seed, shape, and tokens of the sequence.
+    random: by name: seed, shape, and tokens of the sequence. Tests of any family take three
+        of them: `seed1` has 8 experts, `seed2` 16, and `seed7` 24, of which a token takes 12.
     mlx_float16: mlx-lm's error on each in float16, with the sums of its products in float32 as on
         Apple's GPUs: max |difference| from float64 / max |logit|, over a prompt and eight tokens
         after it. A GPU may differ by half as much again. `make test-all` measures them anew.
     """
 
+    name: str
     entry: str
     reference: Callable[[dict[str, Any], dict[str, Array]], Reference]
     random: Mapping[str, tuple[int, Shape, int]]

@@ -139,4 +139,4 @@ MLX_FLOAT16 = {
     "seed7": 0.00261,
 }
 
-FAMILY = Family("gemma4", Gemma4Reference, RANDOM, MLX_FLOAT16)
+FAMILY = Family("gemma4", "gemma4", Gemma4Reference, RANDOM, MLX_FLOAT16)

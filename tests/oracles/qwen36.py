@@ -160,4 +160,4 @@ MLX_FLOAT16 = {
     "seed8": 0.0029,
 }
 
-FAMILY = Family("qwen36", Qwen36Reference, RANDOM, MLX_FLOAT16)
+FAMILY = Family("qwen36", "qwen36", Qwen36Reference, RANDOM, MLX_FLOAT16)

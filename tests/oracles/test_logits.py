@@ -9,19 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mference.families import FAMILIES
 from mference.installer.snapshot import config_family
 from mference.memory import RUNGS
 from mference.store import open_install
 from tests.device import support
 from tests.models import open_core
-from tests.oracles import checkpoint, gemma4, qwen36
+from tests.oracles import checkpoint
+from tests.oracles.families import ALL, RUN
 from tests.reference.formulas import Array
 
-ALL = {family.entry: family for family in (gemma4.FAMILY, qwen36.FAMILY)}
-# Those whose forward pass this version has.
-RUN = [family for name, family in ALL.items() if FAMILIES[name].runnable]
-RANDOM = {f"{family.entry}-{name}": (family, name) for family in RUN for name in family.random}
+RANDOM = {f"{f.name}-{name}": (f, name) for f in RUN.values() for name in f.random}
 
 # max |difference| / max |logit| against float64, by what the core multiplies and stores. A GPU may
 # differ as mlx-lm does and half as much again, by 1e-2 where that was not measured.
@@ -165,7 +162,7 @@ def test_greedy_head_names_the_largest_logit(oracles, name):
         assert with_argmax.greedy([token]) == int(with_logits.logits([token]).argmax())
 
 
-@pytest.mark.parametrize("name", ["gemma4-seed1", "qwen36-seed1", "qwen36-seed5"])
+@pytest.mark.parametrize("name", [*(f"{name}-seed1" for name in RUN), "qwen36-seed5"])
 def test_both_devices_write_the_same_text_until_a_tie(oracles, name):
     support.opener("metal")
     oracle = oracles(name)

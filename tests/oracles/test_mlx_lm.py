@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from tests.oracles import checkpoint, gemma4, qwen36
+from tests.oracles import checkpoint
+from tests.oracles.families import ALL
 
 mx = pytest.importorskip("mlx.core", reason="`make test-all` installs mlx and mlx-lm")
 
@@ -18,8 +19,8 @@ pytestmark = [
 ]
 
 CASES = [
-    pytest.param(family, name, id=f"{family.entry}-{name}")
-    for family in (gemma4.FAMILY, qwen36.FAMILY)
+    pytest.param(family, name, id=f"{family.name}-{name}")
+    for family in ALL.values()
     for name in family.random
 ]
 
