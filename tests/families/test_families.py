@@ -16,6 +16,7 @@ from mference.families import (
 from mference.families.arch import CORE_FIELDS, EXTENSION_FIELDS, Arch
 from mference.families.gemma4 import BASELINE, DEMO, read_arch
 from mference.installer.source import DEMO_CHECKPOINT
+from mference.memory import RUNGS
 from tests.installer.toys import toy_config
 from tests.store.toys import toy_arch
 
@@ -33,6 +34,14 @@ def test_every_baseline_has_one_mask_value_a_layer():
     for family in FAMILIES.values():
         assert family.baseline.family == family.name
         assert len(family.baseline.layer_mask) == family.baseline["numLayers"]
+
+
+def test_every_family_has_slots_for_metal_whatever_the_memory():
+    for family in FAMILIES.values():
+        least, slots = zip(*family.metal_slots, strict=True)
+        assert list(least) == sorted(set(least), reverse=True)
+        assert least[-1] == 0
+        assert set(slots) <= set(RUNGS)
 
 
 def test_every_pin_has_the_values_that_its_family_is_written_for():

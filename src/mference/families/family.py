@@ -182,7 +182,9 @@ class Family:
     instead of what the tensors show. `footprint` gives the sizes of a model of this family, and
     `state_bytes(arch, context, chunk)` the bytes of a sequence's state at its largest; both are
     None where they are not known. `slot_map` says whether the device looks up experts by itself
-    unless the user says otherwise.
+    unless the user says otherwise. `metal_slots` are pairs of physical memory in bytes and the
+    expert slots that a layer then gets on Metal unless the user says otherwise; the first pair
+    whose memory the system has is taken, and the last is of 0 bytes.
     """
 
     name: str
@@ -197,6 +199,7 @@ class Family:
     rules: SourceRules | None = None
     runnable: bool = False
     slot_map: bool = False
+    metal_slots: tuple[tuple[int, int], ...] = ((0, 16),)
     footprint: Callable[[Arch], Footprint] | None = None
     state_bytes: Callable[[Arch, int, int], int] | None = None
 

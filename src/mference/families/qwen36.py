@@ -151,6 +151,7 @@ FAMILY = Family(
     model_types=("qwen3_5_moe",),
     runnable=True,
     slot_map=True,
+    metal_slots=((24 << 30, 96), (16 << 30, 32), (0, 16)),
     rules=SourceRules(
         read_arch=read_arch,
         resident_prefixes=("language_model.",),

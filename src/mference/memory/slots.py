@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from mference.families import FAMILIES
+
 RUNGS = (8, 16, 24, 32, 64, 96, 128)
 """The slot counts a layer may have, besides one for each expert."""
 
@@ -25,9 +27,9 @@ def auto_slots(
     """The slots a layer gets when the user does not say.
 
     Args:
-        device: `metal` follows the reference system's rule: 96 slots for Qwen 3.6 from 24 GiB of
-            memory, 32 from 16 GiB, otherwise 16. `cpu` keeps every expert once read where the
-            whole pool and `HEADROOM` fit, else the largest rung that fits, and at least 16.
+        device: `metal` follows the reference system's rule, which the family has in `metal_slots`.
+            `cpu` keeps every expert once read where the whole pool and `HEADROOM` fit, else the
+            largest rung that fits, and at least 16.
         family: the family's name as the manifest writes it.
         memory: bytes; physical memory for `metal`, available memory for `cpu`.
         layers: layers with routed experts (`cpu` only).
@@ -35,9 +37,7 @@ def auto_slots(
         stride: bytes of one expert (`cpu` only).
     """
     if device == "metal":
-        if family == "qwen36":
-            return 96 if memory >= 24 * GIB else 32 if memory >= 16 * GIB else 16
-        return 16
+        return next(n for least, n in FAMILIES[family].metal_slots if memory >= least)
     budget = max(0, memory - HEADROOM)
     fitting = [n for n in (*RUNGS, experts) if n <= experts and n * layers * stride <= budget]
     return min(experts, max([16, *fitting]))
