@@ -1,6 +1,6 @@
 """What it is worth that the device looks cached experts up by itself.
 
-    python benchmarks/slot_map.py MODEL [--slots 64 256] [--rounds 7] [--device cpu]
+    python benchmarks/slot_map.py MODEL [--slots 64 128] [--rounds 7] [--device cpu]
 
 Two copies of the model, one with a map of slots and one without, write the same tokens in turn, a
 stretch each, once their caches are warm. The ratio is the median over the pairs of stretches; below

@@ -1,6 +1,6 @@
 """Installs a full-size model with random weights, without a download.
 
-    python benchmarks/synthesize.py OUTPUT.gturbo [--family gemma4] [--layers 30]
+    python benchmarks/synthesize.py OUTPUT.gturbo [--family gemma4] [--layers N]
 
 The checkpoint exists only as a rule: the installer's plan asks for byte ranges, and each range is
 made when it is asked for. So the real installer and writer run, in the memory and the disk space of
@@ -26,17 +26,27 @@ from mference.installer.paths import prepared_paths
 from mference.installer.run import Run
 
 
+def layer_count(text: str) -> int:
+    """A number of layers from the command line, at least 1."""
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError("a model has at least 1 layer")
+    return count
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("output", type=Path)
     parser.add_argument("--family", choices=MODELS, default="gemma4")
-    parser.add_argument("--layers", type=int, help="fewer than all make a smaller model")
+    parser.add_argument("--layers", type=layer_count, help="fewer than all make a smaller model")
     options = parser.parse_args()
     model = MODELS[options.family]
     entry = pinned_entry(model.entry)
     layers = options.layers or entry.arch.integer("numLayers")
+    if layers > entry.arch.integer("numLayers"):
+        parser.error(f"{model.entry} has {entry.arch['numLayers']} layers, not {layers}")
     done = -1
 
     def report(progress: mference.Progress) -> None:

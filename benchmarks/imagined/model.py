@@ -54,12 +54,15 @@ class Tensors(dict[str, Tensor]):
 
         At 8 bits, as of a router, the mean is zero. Steps have no more binary digits than leave the
         bias, `lowest` steps, a BF16 value.
+
+        Raises:
+            ValueError: no step does, as `lowest` itself is no BF16 value.
         """
         if bits == 8:
             lowest = -127.5
         elif lowest is None:
             lowest = self._lowest
-        digits = {-127.5: 1, -7.5: 4, -8: 8, -3.5: 5}[lowest]
+        digits = digits_beside(lowest)
         wanted = gain / np.sqrt(shape[-1]) / np.sqrt(4**bits / 12)
         unit = 2.0 ** (np.floor(np.log2(wanted)) - digits + 1)
         step = np.round(wanted / unit) * unit
@@ -72,6 +75,19 @@ class Tensors(dict[str, Tensor]):
     def constant(self, name: str, *shape: int, value: float = 1.0) -> None:
         """Add a BF16 tensor that is `value` everywhere."""
         self[name] = Tensor("BF16", shape, bf16(value))
+
+
+def digits_beside(factor: float) -> int:
+    """The most binary digits of a number whose product with `factor` is always a BF16 value.
+
+    Raises:
+        ValueError: `factor` itself is none.
+    """
+    numerator = abs(factor.as_integer_ratio()[0])
+    odd = numerator // (numerator & -numerator) if numerator else 1
+    if odd > 255:
+        raise ValueError(f"{factor} steps have more than the 8 binary digits of a BF16 value")
+    return (255 // odd + 1).bit_length() - 1
 
 
 def bf16(value: float) -> int:
