@@ -1,6 +1,7 @@
 """Forecasts against the sizes of real files and the memory of real processes."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from mference.families import FAMILIES, pinned_entry
 from mference.memory import footprint_of, forecast_memory, installed_footprint
 from mference.store import open_install
 from mference.store.directory import page_rounded
-from tests.oracles import checkpoint
+from tests.oracles import checkpoint, qwen36
 from tests.oracles.gemma4 import Shape
 
 GEMMA = pinned_entry("gemma4").arch
@@ -73,6 +74,18 @@ def tiny_install(tmp_path_factory):
     return checkpoint.install(root / "ckpt", root / "tiny.gturbo")
 
 
+@pytest.fixture(scope="module")
+def hybrid_install(tmp_path_factory):
+    """Qwen 3.6, whose shared expert is wider than the others."""
+    root = tmp_path_factory.mktemp("hybrid")
+    shape = qwen36.Shape(
+        layers="llfl", hidden=192, width=128, shared_width=320, experts=24, top_k=4,
+        vocabulary=2048, heads=6, head_dim=128, value_heads=8, value_dim=64, key_dim=32,
+    )  # fmt: skip
+    checkpoint.write(root / "ckpt", shape, seed=1)
+    return checkpoint.install(root / "ckpt", root / "hybrid.gturbo", "qwen36")
+
+
 def opened(path: Path):
     return open_install(path, allow_unpinned=True, warn=lambda _line: None)
 
@@ -86,6 +99,8 @@ def opened(path: Path):
         ("demo_install", 64, 4096, 1024),
         ("demo_install", "resident", 4096, 128),
         ("tiny_install", 8, 1024, 128),
+        ("hybrid_install", 8, 1024, 128),
+        ("hybrid_install", 24, 4096, 512),
         ("wide_install", 8, 512, 128),
         ("wide_install", 16, 512, 128),
         ("wide_install", 24, 2048, 512),
@@ -106,13 +121,20 @@ def test_the_forecast_is_what_a_process_then_holds(request, which, slots, contex
     assert forecast.model == pytest.approx(added, rel=0.2, abs=2e6)
 
 
-@pytest.mark.parametrize("which", ["demo_install", "tiny_install", "wide_install"])
+INSTALLS = ("demo_install", "tiny_install", "wide_install", "hybrid_install")
+SHARED = re.compile(r".*\.layers\.0\.mlp\.(shared_expert\.)?(gate|up|down)_proj\.weight")
+
+
+@pytest.mark.parametrize("which", INSTALLS)
 def test_sizes_from_the_architecture_are_those_of_the_install(request, which):
     install = opened(request.getfixturevalue(which))
     expected = footprint_of(install.manifest.arch)
     assert expected.common_bytes == install.index.resident_size
     assert page_rounded(expected.expert_bytes) == install.layout.expert_stride
     assert installed_footprint(install).expert_layers == expected.expert_layers
+    shared = [t for name, t in install.index.tensors.items() if SHARED.fullmatch(name)]
+    assert len(shared) == 3
+    assert expected.shared_bytes == sum(t.size + t.scale_size + t.bias_size for t in shared)
 
 
 def test_the_pinned_gemma_has_the_sizes_of_its_checkpoint():
@@ -123,6 +145,13 @@ def test_the_pinned_gemma_has_the_sizes_of_its_checkpoint():
     assert forecast.state == 319_815_680
     assert forecast.slots == pytest.approx(1_612_185_600, rel=0.02)
     assert forecast.mapped == footprint.common_bytes
+
+
+def test_the_pinned_qwen_has_the_sizes_of_its_checkpoint():
+    arch = pinned_entry("qwen36").arch
+    footprint = footprint_of(arch)
+    assert footprint.common_bytes == 1_389_394_176
+    assert footprint.common_bytes - footprint.token_bytes == 248_320 * 2048 * 9 // 16  # embedding
 
 
 def test_resident_experts_are_mapped_and_not_owned():
@@ -141,7 +170,7 @@ def test_resident_experts_are_mapped_and_not_owned():
         ("maple", 983_040, 24, 18_874_368, 12_288),
     ],
 )
-def test_families_without_code_are_forecast_from_their_facts(
+def test_pinned_models_are_forecast_from_their_facts(
     name, expert, layer_file_layers, fixed, per_token
 ):
     arch = pinned_entry(name).arch

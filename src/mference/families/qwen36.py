@@ -104,16 +104,39 @@ def read_arch(config: Mapping[str, Any]) -> Arch:
 
 
 def footprint(arch: Arch) -> Footprint:
-    """The sizes of the pinned checkpoint; its embedding is no head."""
-    hidden, common = arch.integer("hiddenSize"), 1_389_394_176
-    expert = 3 * affine_bytes(arch.integer("moeIntermediateSize"), hidden)
+    """The sizes of a model of this family, quantized as the pinned checkpoint is.
+
+    The embedding is no head, and a token reads one row of it.
+    """
+    hidden, experts = arch.integer("hiddenSize"), arch.integer("numExperts")
+    shared = 3 * affine_bytes(arch.integer("ffnIntermediate"), hidden)
+    gates = affine_bytes(experts, hidden, bits=8) + affine_bytes(1, hidden, bits=8)
+    layers = sum(_attention_bytes(arch, kind == 1) for kind in arch.layer_mask)
+    layers += arch.integer("numLayers") * (gates + shared + 2 * 2 * hidden)
+    head = affine_bytes(arch.integer("vocabSize"), hidden)
+    token = layers + 2 * hidden + head
     return Footprint(
-        expert_bytes=expert,
+        expert_bytes=3 * affine_bytes(arch.integer("moeIntermediateSize"), hidden),
         expert_layers=arch.integer("numLayers"),
-        common_bytes=common,
-        token_bytes=common - affine_bytes(arch.integer("vocabSize"), hidden),
-        shared_bytes=expert,
+        common_bytes=token + head,  # the embedding is as large
+        token_bytes=token,
+        shared_bytes=shared,
     )
+
+
+def _attention_bytes(arch: Arch, full: bool) -> int:
+    hidden = arch.integer("hiddenSize")
+    if full:
+        dim = arch.integer("fullHeadDim")
+        query, kv = arch.integer("numHeads") * dim, arch.integer("numFullKVHeads") * dim
+        # The queries' matrix has their gates, too.
+        return affine_bytes(2 * query + 2 * kv, hidden) + affine_bytes(hidden, query) + 2 * 2 * dim
+    heads, dim = arch.integer("linearNumVHeads"), arch.integer("linearValueHeadDim")
+    keys, values = arch.integer("linearNumKHeads") * arch.integer("linearKeyHeadDim"), heads * dim
+    channels = 2 * keys + values
+    projections = affine_bytes(channels + values + 2 * heads, hidden) + affine_bytes(hidden, values)
+    taps = channels * arch.integer("linearConvKernelSize")
+    return projections + 2 * (taps + 2 * heads + dim)
 
 
 def state_bytes(arch: Arch, context: int, _chunk: int) -> int:
