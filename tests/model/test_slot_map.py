@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from mference.errors import ExpertFillError
 from mference.families import FAMILIES
 from tests.models import open_core
 from tests.oracles import checkpoint
@@ -97,3 +98,65 @@ def test_every_layer_hits_once_all_experts_were_read(installed, monkeypatch):
     after = core.counters()
     assert after["all_hit_layers"] - before["all_hit_layers"] == 5
     assert after["hits"] - before["hits"] == 5 * 2
+
+
+def write_on(core, recover=None):
+    """Logits of single tokens and of a chunk of five, experts read by then, and what failed.
+
+    After a pass that failed, `recover(core, kept, at)` is to bring the sequence back to position
+    `at`, of which `kept` is a snapshot; what failed are the lengths of those passes.
+    """
+    logits, misses, failed, at, kept = [], [], [], 0, core.snapshot()
+    while at < 28:
+        piece = TOKENS[at : at + (5 if at == CHUNK_AT else 1)]
+        try:
+            logits.append(core.logits(piece))
+        except ExpertFillError:
+            failed.append(len(piece))
+            recover(core, kept, at)
+            continue
+        misses.append(core.counters()["misses"])
+        at += len(piece)
+        kept = core.snapshot()
+    return np.array(logits), misses, failed
+
+
+def start_over(core, _kept, at: int) -> None:
+    core.rewind(0)
+    core.forward(TOKENS[:at])
+
+
+CHUNK_AT = 11
+RECOVERIES = {"snapshot": lambda core, kept, _at: core.restore(kept), "start over": start_over}
+
+FAULTY = """
+import sys
+import numpy as np
+from pathlib import Path
+from tests.model.test_slot_map import RECOVERIES, write_on
+from tests.models import open_core
+
+core = open_core(Path(sys.argv[1]), context=128, chunk=32, slots=8)
+logits, _, failed = write_on(core, RECOVERIES[sys.argv[2]])
+np.save(sys.argv[3], logits)
+print(failed, core.counters()["all_hit_layers"])
+"""
+
+
+@pytest.mark.parametrize("family", RUN)
+@pytest.mark.parametrize(
+    ("failing", "length", "recovery"), [(8, 1, "start over"), (CHUNK_AT, 5, "snapshot")]
+)
+def test_a_map_is_right_after_a_token_or_a_chunk_whose_experts_could_not_be_read(
+    installed, run_faulty, monkeypatch, tmp_path, family, failing, length, recovery
+):
+    install = installed(family, "seed2")
+    monkeypatch.setenv("MFERENCE_SLOT_MAP", "0")
+    want, misses, _ = write_on(open_core(install, context=128, chunk=32, slots=8))
+    read = (misses[failing - 1] + misses[failing]) // 2  # an expert is one read
+    out = tmp_path / "logits.npy"
+    said = run_faulty(FAULTY, install, recovery, out, FAULT_EIO=read, MFERENCE_SLOT_MAP=1)
+    failed, hits = said.rsplit(maxsplit=1)
+    assert failed == f"[{length}]"
+    assert int(hits) > 0
+    assert np.array_equal(np.load(out), want)
