@@ -1,4 +1,5 @@
-from itertools import cycle, repeat
+import time
+from itertools import cycle, groupby, repeat
 
 import pytest
 from hypothesis import given, settings
@@ -57,6 +58,16 @@ def test_a_thought_of_nothing_leaves_no_parts():
     assert read("</think>", thinking=True) == []
 
 
+def test_a_thought_of_many_line_breaks_takes_time_in_proportion():
+    splitter = ChatmlSplitter([], in_thought=True)
+    assert splitter.text("a") == (Reasoning("a"),)
+    started = time.process_time()
+    for _ in range(100_000):
+        splitter.text("\n")
+    assert splitter.text("b") == (Reasoning("\n" * 100_000 + "b"),)
+    assert time.process_time() - started < 5
+
+
 def test_a_thought_in_mid_answer_is_hidden_and_the_rest_is_left_as_it_stands():
     assert texts(read("a\n<think>\nb\n</think>\n\nc")) == ("b", "a\n\n\nc")
     assert texts(read("b\n</think>\n\na<think>\nd\n</think>\nc", thinking=True)) == ("bd", "a\nc")
@@ -90,6 +101,17 @@ def test_a_call_counts_wherever_it_stands(thinking):
     seen = reasoning_of(parts) if thinking else content_of(parts).rstrip("\n")
     assert seen == "Let me see."
     assert parts[-1] == call
+
+
+def test_line_breaks_before_a_call_in_a_thought_do_not_come_after_it():
+    parts = read(f"one\n\n{CALL}\ntwo\n</think>\n\nthree", [TOOL], thinking=True)
+    assert [kind for kind, _ in groupby(map(type, parts))] == [
+        Reasoning,
+        ToolCall,
+        Reasoning,
+        Content,
+    ]
+    assert texts(parts) == ("one\ntwo", "three")
 
 
 def test_thought_markers_inside_a_call_are_part_of_its_text():

@@ -41,8 +41,9 @@ class ChatmlSplitter(MarkedCallSplitter):
     tool call counts wherever it stands, also in a thought, which models forget to close before
     it. Inside a call the thought markers are text: an argument may well be about them.
 
-    Line breaks next to a thought's markers are no part of the thought. Behind the thought that
-    the prompt opened they are no content either: they belong to the framing of the answer.
+    Line breaks next to a thought's markers, or before a call in it, are no part of the thought.
+    Behind the thought that the prompt opened they are no content either: they belong to the
+    framing of the answer.
     """
 
     def __init__(self, allowed: Collection[str], *, in_thought: bool = False) -> None:
@@ -50,7 +51,7 @@ class ChatmlSplitter(MarkedCallSplitter):
         self._hidden = in_thought
         self._framed = in_thought  # whether the thought is the one that the prompt opened
         self._skips_breaks = in_thought
-        self._breaks = ""  # line breaks that end the thought so far
+        self._breaks: list[str] = []  # line breaks that end the thought so far
 
     def _text_outside(self, text: str) -> tuple[Part, ...]:
         if self._skips_breaks:
@@ -60,10 +61,12 @@ class ChatmlSplitter(MarkedCallSplitter):
             self._skips_breaks = False
         if not self._hidden:
             return (Content(text),)
-        text = self._breaks + text
         thought = text.rstrip("\n")
-        self._breaks = text[len(thought) :]
-        return (Reasoning(thought),) if thought else ()
+        if not thought:
+            self._breaks.append(text)
+            return ()
+        before, self._breaks = "".join(self._breaks), [text[len(thought) :]]
+        return (Reasoning(before + thought),)
 
     def _marker_outside(self, role: str) -> None:
         if role == "think_open" and not self._hidden:
@@ -73,7 +76,9 @@ class ChatmlSplitter(MarkedCallSplitter):
             self._hidden = False
             self._skips_breaks = self._framed
             self._framed = False
-            self._breaks = ""
+            self._breaks = []
+        elif role == "tool_open":
+            self._breaks = []
 
     def _marker_as_text(self, role: str) -> str | None:
         return _THINK.get(role)

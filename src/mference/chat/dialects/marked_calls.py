@@ -70,6 +70,7 @@ class MarkedCallSplitter:
         raise NotImplementedError
 
     def _marker_outside(self, role: str) -> None:
+        """What a marker outside of calls does, one that opens a call included."""
         raise NotImplementedError
 
     def _marker_as_text(self, role: str) -> str | None:
@@ -90,9 +91,9 @@ class MarkedCallSplitter:
             if text is None:
                 raise MalformedCallError(f"the model wrote a {role} marker inside a tool call")
             self._call.append(text)
-        elif role == "tool_open":
-            self._call = []
         else:
+            if role == "tool_open":
+                self._call = []
             self._marker_outside(role)
         return ()
 
