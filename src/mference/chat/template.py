@@ -67,7 +67,7 @@ class ChatTemplate:
         variables: dict[str, Any] = {
             **special_tokens,
             "messages": [message.for_template() for message in messages],
-            "tools": [_declaration(tool) for tool in tools] or None,
+            "tools": [tool.for_template() for tool in tools] or None,
             "add_generation_prompt": add_generation_prompt,
             "enable_thinking": enable_thinking,
         }
@@ -117,14 +117,3 @@ def _entry(holder: object) -> str | None:
         named = {e.get("name"): e.get("template") for e in found if isinstance(e, dict)}
         found = named.get("default")
     return found if isinstance(found, str) else None
-
-
-def _declaration(tool: Tool) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-        },
-    }

@@ -18,11 +18,28 @@ class InvalidToolsError(TemplateError):
 
 @dataclass(frozen=True)
 class Tool:
-    """A function the model may call; `parameters` is a JSON schema of an object."""
+    """A function the model may call; `parameters` is a JSON schema of an object.
+
+    `given` is the whole declaration that it was read from, for templates that write it as it is.
+    """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    def for_template(self) -> dict[str, Any]:
+        """The declaration that a chat template sees."""
+        if self.given is not None:
+            return dict(self.given)
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": self.parameters,
+            },
+        }
 
 
 ToolLike = Tool | Mapping[str, Any]
@@ -79,4 +96,8 @@ def _tool(value: object, where: str) -> Tool:
         raise InvalidToolsError(f"{where}.function.description: expected text")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise InvalidToolsError(f"{where}.function.parameters: expected a JSON schema object")
-    return Tool(function["name"], description or "", parameters or {})
+    if "function" not in value:
+        given = {"type": "function", "function": {k: v for k, v in value.items() if k != "type"}}
+    else:
+        given = {**({} if "type" in value else {"type": "function"}), **value}
+    return Tool(function["name"], description or "", parameters or {}, given)

@@ -1,3 +1,4 @@
+import json
 import time
 from itertools import cycle, groupby, repeat
 
@@ -10,6 +11,7 @@ from mference.chat.dialects.chatml import CHATML, ChatmlSplitter
 from mference.chat.format import ChatFormat
 from mference.chat.messages import InvalidMessagesError
 from mference.chat.parts import Content, Reasoning, ToolCall, calls_of, content_of, reasoning_of
+from mference.chat.tools import offered
 from mference.errors import TemplateError, ToolCallError
 from mference.session.config import GenerationConfig
 from mference.session.generation import generate, parts_of, reply_of
@@ -239,11 +241,31 @@ def test_results_that_are_objects_are_rendered_as_json():
         CHAT.render(history({"at": object()}), [TOOL])
 
 
-def test_tools_are_declared_as_given():
-    assert (
-        '\n{"type": "function", "function": {"name": "get-weather", "description": "d", '
-        '"parameters": {"type": "object", "x": [1, {}]}}}\n</tools>'
-    ) in CHAT.render(HELLO, [TOOL])
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        {"type": "function", "function": TOOL},
+        {"function": {"strict": True, "parameters": {}, "name": "f"}, "type": "function", "x": 1},
+        {"type": "function", "function": {"name": "f"}},
+    ],
+)
+def test_tools_are_declared_as_given(declaration):
+    assert f"\n{json.dumps(declaration)}\n</tools>" in CHAT.render(HELLO, [declaration])
+    (tool,) = offered([declaration])
+    assert CHAT.render(HELLO, [tool]) == CHAT.render(HELLO, [declaration])
+
+
+@pytest.mark.parametrize(
+    "bare",
+    [
+        {"strict": True, "name": "f"},
+        {"type": "function", "strict": True, "name": "f"},
+        {"function": {"strict": True, "name": "f"}},
+    ],
+)
+def test_a_bare_tool_is_declared_as_a_function(bare):
+    declared = '{"type": "function", "function": {"strict": true, "name": "f"}}'
+    assert f"\n{declared}\n</tools>" in CHAT.render(HELLO, [bare])
 
 
 def test_the_checkpoint_template_and_the_text_only_framing_agree():

@@ -29,7 +29,7 @@ def continuation(user: str) -> str:
 
 
 def as_given(tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    """The tools unchanged: the template writes each as JSON, whatever its schema."""
+    """The tools unchanged: the template writes each as JSON, with the keys that it came with."""
     return tuple(tools)
 
 

@@ -28,7 +28,7 @@ def declarable(tools: Sequence[Tool]) -> tuple[Tool, ...]:
             raise InvalidToolsError(
                 f"tool {tool.name!r}: Gemma's calls have no '-' in names; rename the tool"
             )
-    return tuple(replace(tool, parameters=_parameters(tool)) for tool in tools)
+    return tuple(replace(tool, parameters=_parameters(tool), given=None) for tool in tools)
 
 
 def flattened(schema: Mapping[str, Json]) -> dict[str, Json]:
