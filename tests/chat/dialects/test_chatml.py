@@ -268,6 +268,12 @@ def test_a_bare_tool_is_declared_as_a_function(bare):
     assert f"\n{declared}\n</tools>" in CHAT.render(HELLO, [bare])
 
 
+def test_text_only_framing_refuses_a_role_that_qwen_has_not():
+    framed = ChatFormat(CHAT.tokenizer, CHATML)
+    with pytest.raises(InvalidMessagesError, match=r"messages\[0\]\.role: .*'developer'; use one"):
+        framed.render([{"role": "developer", "content": "x"}, *HELLO])
+
+
 def test_the_checkpoint_template_and_the_text_only_framing_agree():
     framed = ChatFormat(CHAT.tokenizer, CHATML)
     messages = [

@@ -5,22 +5,30 @@ from collections.abc import Collection, Sequence
 from mference.chat.dialects.base import Dialect, text_turns
 from mference.chat.dialects.chatml_calls import parse_calls
 from mference.chat.dialects.marked_calls import MarkedCallSplitter
-from mference.chat.messages import Message
+from mference.chat.messages import InvalidMessagesError, Message
 from mference.chat.parts import Content, Part, Reasoning
 from mference.chat.tools import Tool
 
 # The opening of an answer with thinking off: a thought that is already closed.
 _OPENING = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+_ROLES = ("system", "user", "assistant")
 _THINK = {"think_open": "<think>", "think_close": "</think>"}
 
 
 def frame(messages: Sequence[Message]) -> str:
-    """The pinned text-only framing, thinking off. Raises as `text_turns` does."""
-    turns = [
-        f"<|im_start|>{role}\n{content.strip()}<|im_end|>\n"
-        for role, content in text_turns(messages)
-    ]
-    return "".join(turns) + _OPENING
+    """The pinned text-only framing, thinking off.
+
+    Raises:
+        InvalidMessagesError: as `text_turns` does, and for roles that the model was not trained on.
+    """
+    turns = text_turns(messages)
+    for i, (role, _) in enumerate(turns):
+        if role not in _ROLES:
+            raise InvalidMessagesError(
+                f"messages[{i}].role: Qwen has no role {role!r}; use one of {', '.join(_ROLES)}"
+            )
+    framed = [f"<|im_start|>{role}\n{content.strip()}<|im_end|>\n" for role, content in turns]
+    return "".join(framed) + _OPENING
 
 
 def continuation(user: str) -> str:
