@@ -6,9 +6,11 @@ import shutil
 import pytest
 
 import mference
+from mference.chat.messages import FunctionCall, Message
 from mference.chat.tools import Tool
 from mference.cli.conversation import Conversation
-from mference.cli.output import show_reply
+from mference.cli.output import message_line, note, show_reply
+from mference.errors import ToolCallError
 from mference.model import Answer, Model
 from mference.session.config import GenerationConfig
 from mference.session.generation import generate
@@ -149,26 +151,113 @@ class _ScriptedModelEngine(ScriptedEngine):
         self.counters, self.memory_peak = real.counters, real.memory_peak
 
 
-def test_a_thought_before_a_call_is_shown_to_the_model_again_with_the_result(capsys, demo_model):
-    form = qwen.chat_format()
-    tool = Tool("get_weather")
-    call = "<tool_call>\n<function=get_weather>\n</function>\n</tool_call>"
-    written = f"Look.\n</think>\n\n{call}<|im_end|>", "Warm.\n</think>\n\n18C.<|im_end|>"
-    engine = _ScriptedModelEngine(
-        demo_model._engine, [token for text in written for token in form.tokenizer.encode(text)]
+CALL = "<tool_call>\n<function=get_weather>\n</function>\n</tool_call>"
+
+
+@pytest.fixture
+def qwen_conversation(demo_model):
+    """A conversation with a model that writes these answers, and the model's engine."""
+
+    def start(*written, thinking=True, **settings):
+        form = qwen.chat_format()
+        engine = _ScriptedModelEngine(
+            demo_model._engine, [token for text in written for token in form.tokenizer.encode(text)]
+        )
+        conversation = Conversation(
+            Model(demo_model.install, form, engine), {"temperature": 0, **settings},
+            tools=[Tool("get_weather")], thinking=thinking, figures=lambda _: note("[figures]"),
+        )  # fmt: skip
+        return conversation, engine
+
+    return start
+
+
+def test_a_thought_that_is_cut_short_ends_its_line_and_leaves_no_turn(capsys, qwen_conversation):
+    conversation, _ = qwen_conversation("only a thought", max_new=14)
+    conversation.take("Weather?")
+    out, err = capsys.readouterr()
+    assert out == ""
+    thought, cut, figures, left_out = err.splitlines()
+    assert (thought, figures) == ("only a thought", "[figures]")
+    assert "ended inside a thought; raise --max-new" in cut
+    assert "not part of the conversation" in left_out
+    assert conversation.messages == []
+    assert conversation.prompt == "> "
+
+
+def test_a_cut_after_a_result_forgets_the_call_with_its_question(capsys, qwen_conversation):
+    call = f"</think>{CALL}<|im_end|>"
+    conversation, _ = qwen_conversation(call, "h" * 80, max_new=80)
+    conversation.take("Weather?")
+    conversation.take("18C")
+    assert "raise --max-new" in capsys.readouterr().err
+    assert conversation.messages == []
+
+
+@pytest.mark.parametrize("written", ["hm</tool_call>", "hm<tool_call><|im_end|>"])
+def test_a_thought_before_an_error_ends_its_line(capsys, qwen_conversation, written):
+    conversation, _ = qwen_conversation(written)
+    with pytest.raises(ToolCallError):
+        conversation.take("Weather?")
+    assert capsys.readouterr() == ("", "hm\n")
+
+
+def test_content_before_an_error_ends_its_line(capsys, qwen_conversation):
+    conversation, _ = qwen_conversation("Let me look.\n</tool_call>", thinking=False)
+    with pytest.raises(ToolCallError):
+        conversation.take("Weather?")
+    assert capsys.readouterr().out == "Let me look.\n"
+
+
+LINE = "get_weather({})\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "shown", "content"),
+    [
+        (f"{CALL}\n{CALL}", LINE * 2, None),
+        (f"Let me look.\n\n{CALL}", f"Let me look.\n{LINE}", "Let me look."),
+        (f"{CALL}\n\nThere.\n", f"There.\n{LINE}", "There."),
+        (f"a\n{CALL}\nb", f"a\n\nb\n{LINE}", "a\n\nb"),
+        ("\n    a\n\n    b \n", "\n    a\n\n    b\n", "\n    a\n\n    b \n"),
+        ("", "", ""),
+    ],
+)
+def test_white_space_around_calls_is_not_shown_or_kept(
+    capsys, qwen_conversation, written, shown, content
+):
+    conversation, _ = qwen_conversation(f"{written}<|im_end|>", thinking=False)
+    conversation.take("Weather?")
+    assert capsys.readouterr().out == shown
+    said = conversation.messages[-1]
+    assert said.content == content
+    line = " ".join(
+        [*([content.strip()] if content else []), *(LINE[:-1] for _ in said.tool_calls)]
     )
-    conversation = Conversation(
-        Model(demo_model.install, form, engine), {"temperature": 0}, tools=[tool], thinking=True,
-        figures=lambda _: None,
-    )  # fmt: skip
+    assert message_line(said) == f"assistant: {line}"
+
+
+def test_an_empty_result_is_a_line_of_the_history():
+    assert message_line(Message("tool", {}, name="f")) == "f result: {}"
+    assert message_line(Message("assistant", " \n", (FunctionCall("f", {}),))) == "assistant: f({})"
+
+
+def test_a_thought_before_a_call_is_shown_to_the_model_again_with_the_result(
+    capsys, qwen_conversation
+):
+    form = qwen.chat_format()
+    conversation, engine = qwen_conversation(
+        f"Look.\n</think>\n\n{CALL}<|im_end|>", "Warm.\n</think>\n\n18C.<|im_end|>"
+    )
     conversation.take("Weather?")
     assert conversation.prompt == "get_weather result> "
     conversation.take('{"degrees": 18}')
     out, err = capsys.readouterr()
-    assert (out, err) == ("get_weather({})\n18C.\n", "Look.\nWarm.\n")
+    assert out == "get_weather({})\n18C.\n"
+    assert err == "Look.\n[figures]\nWarm.\n[figures]\n"
     assert form.tokenizer.decode(engine.tokens, keep_special=True).endswith(
         "user\nWeather?<|im_end|>\n"
-        f"<|im_start|>assistant\n<think>\nLook.\n</think>\n\n{call}<|im_end|>\n"
+        f"<|im_start|>assistant\n<think>\nLook.\n</think>\n\n{CALL}<|im_end|>\n"
         '<|im_start|>user\n<tool_response>\n{"degrees": 18}\n</tool_response><|im_end|>\n'
         "<|im_start|>assistant\n<think>\nWarm.\n</think>\n\n18C."
     )

@@ -7,7 +7,7 @@ from mference.chat import json_text
 from mference.chat.history import trim_history
 from mference.chat.messages import FunctionCall, Message
 from mference.chat.tools import Tool
-from mference.cli.output import note, print_footer, show_reply
+from mference.cli.output import note, print_footer, show_reply, unanswered
 from mference.errors import ContextLengthError
 from mference.model import Answer, Model, Settings
 
@@ -15,7 +15,8 @@ from mference.model import Answer, Model, Settings
 class Conversation:
     """Shows an answer for every question, and for every complete set of tool results.
 
-    A question whose answer fails leaves no trace, nor do the calls made for it.
+    A question whose answer fails, or ends before it begins, leaves no trace, nor do the calls made
+    for it.
     """
 
     def __init__(
@@ -96,8 +97,13 @@ class Conversation:
         answer = self._model.stream_ids(ids, chat=True, tools=self._tools, **self._settings)
         reply = show_reply(answer, thinking=self._thinking)
         self._figures(answer)
+        if unanswered(reply):
+            self.messages = self._settled
+            note("[this question is not part of the conversation]")
+            return
         calls = tuple(FunctionCall(c.name, c.arguments, c.id) for c in reply.tool_calls)
-        content = reply.content or (None if calls else "")
+        # What a model writes around its calls is mostly line breaks.
+        content = (reply.content.strip() or None) if calls else reply.content
         # Templates show a model what it thought before its calls, and drop what is older.
         said = Message("assistant", content, calls, reasoning=reply.reasoning or None)
         self.messages = [*trimmed.kept, said]

@@ -17,7 +17,8 @@ from rich.progress import (
 from rich.table import Table
 
 from mference.chat.messages import Message
-from mference.chat.parts import Content, Reasoning, ToolCall
+from mference.chat.parts import Content, ToolCall
+from mference.errors import MferenceError
 from mference.jsontext import compact
 from mference.model import Answer
 from mference.report import Report
@@ -63,28 +64,82 @@ def show(answer: Answer) -> None:
 def show_reply(answer: Answer, *, thinking: bool = False) -> Reply:
     """Write a chat answer to stdout as it comes, then the tools it calls; the reply.
 
-    With `thinking`, the model's thoughts go to stderr.
+    With `thinking`, the model's thoughts go to stderr. An answer that was cut short inside a
+    thought is a note there.
     """
-    empty, thought = True, ""
-    for part in answer.parts():
-        if isinstance(part, Reasoning) and thinking:
-            thought = part.text
-            print(thought, end="", file=sys.stderr, flush=True)
-            continue
-        if not thought.endswith("\n") and thought:
-            note("")
-        thought = ""
-        if isinstance(part, Content):
-            empty = False
-            sys.stdout.write(part.text)
-            sys.stdout.flush()
-    reply = answer.reply
-    if not empty:
-        sys.stdout.write("\n")
+    shown = _Shown()
+    try:
+        for part in answer.parts():
+            if isinstance(part, Content):
+                shown.content(part.text)
+            elif isinstance(part, ToolCall):
+                shown.call()
+            elif thinking:
+                shown.thought(part.text)
+        reply = answer.reply
+    except MferenceError:
+        shown.end()
+        raise
+    shown.end()
     for call in reply.tool_calls:
         sys.stdout.write(tool_call_line(call) + "\n")
     sys.stdout.flush()
+    if unanswered(reply) and (thinking or reply.reasoning):
+        note(
+            "[the answer ended inside a thought; raise --max-new, or --max-context if the context "
+            "is full]"
+        )
     return reply
+
+
+def unanswered(reply: Reply) -> bool:
+    """Whether the tokens ran out before the model answered or called anything."""
+    said = reply.content.strip() or reply.tool_calls
+    return not said and reply.completion.finish_reason == "max_tokens"
+
+
+class _Shown:
+    """A chat answer as it is written: content on stdout, thoughts on stderr.
+
+    White space is held until content follows: before calls, and at the end, there is a line break.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._empty = True
+        self._called = False
+        self._thought = ""  # the last piece of the thought whose line is not ended
+
+    def content(self, text: str) -> None:
+        self._end_thought()
+        kept = text.rstrip()
+        if not kept:
+            self._held.append(text)
+            return
+        written = "".join(self._held) + kept
+        sys.stdout.write(written.lstrip() if self._empty and self._called else written)
+        sys.stdout.flush()
+        self._held = [text[len(kept) :]]
+        self._empty = False
+
+    def thought(self, text: str) -> None:
+        self._thought = text
+        print(text, end="", file=sys.stderr, flush=True)
+
+    def call(self) -> None:
+        self._end_thought()
+        self._called = True
+
+    def end(self) -> None:
+        self._end_thought()
+        if not self._empty:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+    def _end_thought(self) -> None:
+        if self._thought and not self._thought.endswith("\n"):
+            note("")
+        self._thought = ""
 
 
 def tool_call_line(call: ToolCall) -> str:
@@ -95,11 +150,10 @@ def tool_call_line(call: ToolCall) -> str:
 def message_line(message: Message) -> str:
     """A message of a conversation for people: who, and what was said, called or answered."""
     who = f"{message.name} result" if message.role == "tool" else message.role
-    said = [message.content if isinstance(message.content, str) else compact(message.content)]
-    if message.tool_calls:
-        said = [message.content] if isinstance(message.content, str) else []
-        said += [f"{call.name}({compact(call.arguments)})" for call in message.tool_calls]
-    return f"{who}: {' '.join(said)}"
+    content = "" if message.content is None else message.content
+    said = [content.strip() if isinstance(content, str) else compact(content)]
+    said += [f"{call.name}({compact(call.arguments)})" for call in message.tool_calls]
+    return f"{who}: {' '.join(text for text in said if text)}"
 
 
 def footer(completion: Completion, report: Report) -> str:
