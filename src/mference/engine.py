@@ -52,8 +52,8 @@ def eager_routed() -> bool:
 def slot_map(family: str) -> bool:
     """Whether the device looks up by itself which experts are in their slots.
 
-    `MFERENCE_SLOT_MAP=0` leaves that to the host and `=1` to the device; else each family has what
-    measured faster. The output is the same.
+    `MFERENCE_SLOT_MAP=0` leaves that to the host and `=1` to the device; else it is the family's
+    own setting. The output is the same.
     """
     wanted = os.environ.get("MFERENCE_SLOT_MAP")
     return FAMILIES[family].slot_map if wanted not in ("0", "1") else wanted == "1"
