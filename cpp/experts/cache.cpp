@@ -43,7 +43,7 @@ void ExpertCache::vacate(int slot) {
 }
 
 void ExpertCache::own(int slot, int expert) {
-  table_.at(expert);
+  (void)table_.at(expert);  // raises before anything changes
   vacate(slot);
   slots_[slot].owner = expert;
   place(expert, slot);
