@@ -70,7 +70,6 @@ void Model::decode(std::span<const int32_t> token, Head head,
     if (ahead && slot_map_->hit()) {
       experts_[layer]->note_hits(forward_->ids(pass));
       ++phases_.all_hit;
-      ++phases_.unplanned;
     } else {
       plan_experts(layer, pass);
     }

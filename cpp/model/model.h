@@ -49,9 +49,9 @@ struct Phases {
   uint64_t router_wait = 0;
   uint64_t routed = 0;
   uint64_t head = 0;
-  uint64_t eager = 0;      // routed commits that were made before their reads had landed
-  uint64_t all_hit = 0;    // layers of a token whose experts the device found by itself
-  uint64_t unplanned = 0;  // layers of a token for which the host planned nothing
+  uint64_t eager = 0;  // routed commits that were made before their reads had landed
+  // Layers of a token whose experts the device found by itself, so that the host planned nothing.
+  uint64_t all_hit = 0;
   uint64_t passes = 0;
   uint64_t tokens = 0;
 };

@@ -231,7 +231,7 @@ py::dict counters(const SharedModel& model) {
   d["head_seconds"] = seconds(p.head);
   d["eager_commits"] = p.eager;
   d["all_hit_layers"] = p.all_hit;
-  d["plans_skipped"] = p.unplanned;
+  d["plans_skipped"] = p.all_hit;
   d["slots"] = model.slots();
   d["state_bytes"] = model.state_bytes();
   return d;
