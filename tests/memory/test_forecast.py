@@ -63,15 +63,13 @@ def wide_install(tmp_path_factory):
     """Experts of 442 kB, so that slots are most of the memory."""
     root = tmp_path_factory.mktemp("wide")
     shape = Shape(layers="sf", hidden=512, width=512, experts=24, top_k=4, vocabulary=2048)
-    checkpoint.write(root / "ckpt", shape, seed=1)
-    return checkpoint.install(root / "ckpt", root / "wide.gturbo")
+    return checkpoint.write_and_install(root, shape, seed=1)
 
 
 @pytest.fixture(scope="module")
 def tiny_install(tmp_path_factory):
     root = tmp_path_factory.mktemp("tiny")
-    checkpoint.write(root / "ckpt", Shape(), seed=1)
-    return checkpoint.install(root / "ckpt", root / "tiny.gturbo")
+    return checkpoint.write_and_install(root, Shape(), seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +80,7 @@ def hybrid_install(tmp_path_factory):
         layers="llfl", hidden=192, width=128, shared_width=320, experts=24, top_k=4,
         vocabulary=2048, heads=6, head_dim=128, value_heads=8, value_dim=64, key_dim=32,
     )  # fmt: skip
-    checkpoint.write(root / "ckpt", shape, seed=1)
-    return checkpoint.install(root / "ckpt", root / "hybrid.gturbo", "qwen36")
+    return checkpoint.write_and_install(root, shape, seed=1, entry="qwen36")
 
 
 def opened(path: Path):

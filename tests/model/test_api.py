@@ -296,8 +296,7 @@ def test_a_directory_that_is_no_install_is_refused(tmp_path):
 def test_an_install_of_another_checkpoint_needs_permission(tmp_path):
     from tests.oracles import checkpoint, gemma4
 
-    checkpoint.write(tmp_path / "ckpt", gemma4.Shape(layers="sf"), seed=1)
-    path = checkpoint.install(tmp_path / "ckpt", tmp_path / "tiny.gturbo")
+    path = checkpoint.write_and_install(tmp_path, gemma4.Shape(layers="sf"), seed=1)
     with pytest.raises(UnpinnedModel, match="pinned"):
         mference.load(path)
 

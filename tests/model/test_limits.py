@@ -85,8 +85,7 @@ def hybrid(tmp_path_factory):
     """Arguments of a model with recurrent layers."""
     root = tmp_path_factory.mktemp("hybrid")
     seed, shape, _ = qwen36.FAMILY.random["seed1"]
-    checkpoint.write(root / "ckpt", shape, seed)
-    return core_arguments(checkpoint.install(root / "ckpt", root / "x.gturbo", "qwen36"))
+    return core_arguments(checkpoint.write_and_install(root, shape, seed, "qwen36"))
 
 
 @pytest.mark.parametrize(

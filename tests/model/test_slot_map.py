@@ -35,10 +35,7 @@ def installed(tmp_path_factory):
         if (family, name) not in built:
             root = tmp_path_factory.mktemp("checkpoint")
             seed, shape, _ = RUN[family].random[name]
-            checkpoint.write(root / "ckpt", shape, seed)
-            built[family, name] = checkpoint.install(
-                root / "ckpt", root / "x.gturbo", RUN[family].entry
-            )
+            built[family, name] = checkpoint.write_and_install(root, shape, seed, RUN[family].entry)
         return built[family, name]
 
     return build

@@ -20,8 +20,7 @@ def installs(tmp_path_factory):
     for name, family in RUN.items():
         root = tmp_path_factory.mktemp(name)
         seed, shape, _ = family.random["seed1"]
-        checkpoint.write(root / "ckpt", shape, seed)
-        made[name] = checkpoint.install(root / "ckpt", root / "x.gturbo", family.entry)
+        made[name] = checkpoint.write_and_install(root, shape, seed, family.entry)
     return made
 
 
@@ -138,8 +137,7 @@ assert np.array_equal(after, again)
 
 def test_a_pass_that_failed_loses_the_recurrent_states_until_a_snapshot_or_0(tmp_path, run_faulty):
     seed, shape, _ = qwen36.FAMILY.random["seed2"]
-    checkpoint.write(tmp_path / "ckpt", shape, seed)
-    install = checkpoint.install(tmp_path / "ckpt", tmp_path / "x.gturbo", "qwen36")
+    install = checkpoint.write_and_install(tmp_path, shape, seed, "qwen36")
     at, *said = run_faulty(SCRIPT, install, FAULT_EIO=90).splitlines()
     assert [line.split(";")[0] for line in said] == [
         "a pass that failed has left the recurrent states half way",

@@ -171,6 +171,12 @@ def install(source: Path, target: Path, entry: str = "gemma4") -> Path:
     return target
 
 
+def write_and_install(root: Path, shape: Shape, seed: int, entry: str = "gemma4") -> Path:
+    """An install, below `root`, of a checkpoint that is written for it."""
+    write(root / "ckpt", shape, seed)
+    return install(root / "ckpt", root / "tiny.gturbo", entry)
+
+
 def pick_tokens(reference: Reference, count: int, seed: int) -> tuple[list[int], Array]:
     """Tokens on which no router is near a tie, and their logits [count, vocabulary].
 
