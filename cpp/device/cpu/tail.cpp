@@ -25,17 +25,45 @@ void combine(const float* routed, const int32_t* ids, const float* weights, int 
   }
 }
 
+// The routed outputs of a tail's rows: sums already, or parts to be summed.
+class Outputs {
+ public:
+  // Of an operation that has been checked.
+  template <class Tail>
+  Outputs(const Tail& op, const char* field) : parts_(op.parts), hidden_(op.hidden) {
+    const size_t rows = op.rows, chosen = rows * op.parts;
+    routed_ = floats(op.routed, rows * row_size(), field);
+    if (parts_ == 0) return;
+    ids_ = integers(op.ids, chosen, field);
+    weights_ = floats(op.weights, chosen, field);
+  }
+
+  // The row's sum; if it has to be made, in `own`.
+  const float* sum(int row, float* own) const {
+    const float* routed = routed_ + row * row_size();
+    if (parts_ == 0) return routed;
+    const size_t first = size_t(row) * parts_;
+    combine(routed, ids_ + first, weights_ + first, parts_, hidden_, own);
+    return own;
+  }
+
+ private:
+  size_t row_size() const { return size_t(std::max(parts_, 1)) * hidden_; }
+
+  int parts_;
+  int hidden_;
+  const float* routed_ = nullptr;
+  const int32_t* ids_ = nullptr;
+  const float* weights_ = nullptr;
+};
+
 }  // namespace
 
 void execute(const LayerTail& op, Context& context) {
   const size_t rows = op.rows, hidden = op.hidden, parts = op.parts;
   float* x = floats(op.x, rows * hidden, "LayerTail.x");
   const float* shared = floats(op.shared, rows * hidden, "LayerTail.shared");
-  const size_t routed_rows = std::max<size_t>(parts, 1);
-  const float* routed = floats(op.routed, rows * routed_rows * hidden, "LayerTail.routed");
-  const int32_t* ids = parts > 0 ? integers(op.ids, rows * parts, "LayerTail.ids") : nullptr;
-  const float* weights =
-      parts > 0 ? floats(op.weights, rows * parts, "LayerTail.weights") : nullptr;
+  const Outputs routed(op, "LayerTail.routed");
   const uint16_t* post_shared = halves(op.post_shared, hidden, "LayerTail.post_shared");
   const uint16_t* post_routed = halves(op.post_routed, hidden, "LayerTail.post_routed");
   const uint16_t* post_layer = halves(op.post_layer, hidden, "LayerTail.post_layer");
@@ -46,12 +74,7 @@ void execute(const LayerTail& op, Context& context) {
   context.pool.run(op.rows, hidden * (32 + 4 * parts), [&](int r) {
     float* a = memory + 2 * r * hidden;
     float* b = a + hidden;
-    const float* own = routed + r * routed_rows * hidden;
-    if (parts > 0) {
-      combine(own, ids + r * parts, weights + r * parts, op.parts, op.hidden, b);
-      own = b;
-    }
-    lanes.norm(own, post_routed, op.hidden, op.eps, b);
+    lanes.norm(routed.sum(r, b), post_routed, op.hidden, op.eps, b);
     lanes.norm(shared + r * hidden, post_shared, op.hidden, op.eps, a);
     for (size_t i = 0; i < hidden; ++i) a[i] += b[i];
     lanes.norm(a, post_layer, op.hidden, op.eps, a);
@@ -64,19 +87,10 @@ void execute(const ResidualTail& op, Context& context) {
   const size_t rows = op.rows, hidden = op.hidden, parts = op.parts;
   float* x = floats(op.x, rows * hidden, "ResidualTail.x");
   const float* shared = floats(op.shared, rows * hidden, "ResidualTail.shared");
-  const size_t routed_rows = std::max<size_t>(parts, 1);
-  const float* routed = floats(op.routed, rows * routed_rows * hidden, "ResidualTail.routed");
-  const int32_t* ids = parts > 0 ? integers(op.ids, rows * parts, "ResidualTail.ids") : nullptr;
-  const float* weights =
-      parts > 0 ? floats(op.weights, rows * parts, "ResidualTail.weights") : nullptr;
+  const Outputs routed(op, "ResidualTail.routed");
   float* memory = reinterpret_cast<float*>(context.partials.reserve(rows * hidden * sizeof(float)));
   context.pool.run(op.rows, hidden * (16 + 4 * parts), [&](int r) {
-    const float* sum = routed + r * routed_rows * hidden;
-    if (parts > 0) {
-      float* own = memory + r * hidden;
-      combine(sum, ids + r * parts, weights + r * parts, op.parts, op.hidden, own);
-      sum = own;
-    }
+    const float* sum = routed.sum(r, memory + r * hidden);
     const float* beside = shared + r * hidden;
     float* row = x + r * hidden;
     for (size_t i = 0; i < hidden; ++i) row[i] += sum[i] + beside[i];
